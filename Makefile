@@ -1,0 +1,55 @@
+# Two commands do everything on a machine with Python >= 3.11 and make:
+#   make demo   sets up, runs the main job and writes something to look at into demo/
+#   make test   sets up, then lint, types, import layers and tests
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# JAX keeps compiled programs here between runs, so that tests need not compile them again.
+export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.cache/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2
+export JAX_PLATFORMS ?= cpu
+
+.PHONY: setup demo test lint types layers pytest test-slow lock clean
+.DELETE_ON_ERROR:
+
+setup: $(READY)
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else \
+		f"huefield needs Python 3.11 or newer, but $(PYTHON) is {sys.version.split()[0]}: try  make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)
+	$(BIN)/huefield toy --out demo/toy
+
+test: lint types layers pytest
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports
+
+pytest: $(READY)
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+# Resolve pyproject.toml anew into exact versions that hold for every supported Python.
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --extra dev --no-header --no-annotate \
+		--no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache demo

@@ -1,0 +1,38 @@
+"""Machine-learned force fields that know how wrong they are.
+
+Importing huefield costs nothing: each public name is imported when it is first used, so that the
+command line answers at once.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from huefield.forcefield import Ensemble as Ensemble
+    from huefield.forcefield import ForceField as ForceField
+    from huefield.modelfile import load as load
+    from huefield.modelfile import save as save
+
+__version__ = "0.1.0.dev0"
+
+_HOME = {
+    "Ensemble": "huefield.forcefield",
+    "ForceField": "huefield.forcefield",
+    "load": "huefield.modelfile",
+    "save": "huefield.modelfile",
+}
+_PACKAGES = ("core", "data", "evaluation", "noise", "potentials", "testing", "training")
+
+__all__ = ["Ensemble", "ForceField", "__version__", "load", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    if name in _PACKAGES:
+        return importlib.import_module(f"huefield.{name}")
+    raise AttributeError(f"module 'huefield' has no attribute {name!r}; it has {sorted([*_HOME, *_PACKAGES])}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_PACKAGES])

@@ -1,0 +1,1 @@
+"""What people run. Nothing else of huefield imports from here."""

@@ -1,0 +1,42 @@
+"""The ``huefield`` program."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from huefield import __version__
+from huefield.apps.cli.toy import toy
+
+app = typer.Typer(
+    name="huefield",
+    help="Machine-learned force fields that know how wrong they are.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(toy)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"huefield {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the program. What the user can mend is said in one line; only our own bugs show a traceback."""
+    try:
+        app()
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,12 @@
+"""Value objects and the joint energy–force Gaussian; depends on nothing else of huefield."""
+
+from huefield.core.gaussian import Gaussian as Gaussian
+from huefield.core.gaussian import mixture as mixture
+from huefield.core.observable import Observable as Observable
+from huefield.core.observable import ObservableDistribution as ObservableDistribution
+from huefield.core.types import EnergyForces as EnergyForces
+from huefield.core.types import EnergyForcesStack as EnergyForcesStack
+from huefield.core.types import Graph as Graph
+from huefield.core.types import Labels as Labels
+from huefield.core.types import Outputs as Outputs
+from huefield.core.types import Partition as Partition

@@ -1,0 +1,221 @@
+r"""The joint Gaussian over the energy and the forces of a structure: covariance diagonal plus low rank.
+
+Every prediction of huefield is y = (E, F_1x, ..., F_Nz) ~ N(mean, diag(d) + U Uᵀ). In the colored noise model of
+[J23] arXiv:2312.04174v1, U has one column u = (ρ, −∂ρ/∂r) and d = (0, γρ²): the diagonal of the sum is [J23]
+Eq. force_var_colored_simplified, the rest the covariance between energy and force observations that follows from
+[J23] Eq. force_cov. An ensemble of M members adds the columns (mean_m − mean)/√M, its epistemic part.
+
+======================  =====================================================
+symbol                  code
+======================  =====================================================
+d                       ``diagonal`` [eV², eV²/Å²]
+U, members' noise       ``aleatoric`` [eV, eV/Å]
+U, members' deviations  ``epistemic`` [eV, eV/Å]
+======================  =====================================================
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from huefield.core.checks import is_concrete, require_finite, require_non_negative, require_shape
+from huefield.core.lowrank import atomwise_log_prob, log_density, observe_scalar, safe_divide, safe_sqrt
+from huefield.core.observable import Observable, ObservableDistribution
+from huefield.core.types import EnergyForces, EnergyForcesStack, Labels, Partition
+
+
+class Gaussian(eqx.Module):
+    """y ~ N(mean, diag(diagonal) + U Uᵀ) for each structure of a batch, U = (aleatoric columns, epistemic columns)."""
+
+    mean: EnergyForces
+    diagonal: EnergyForces
+    aleatoric: EnergyForcesStack
+    epistemic: EnergyForcesStack
+    partition: Partition
+
+    def __check_init__(self) -> None:
+        structures, atoms = self.partition.num_structures, self.partition.num_atoms
+        require_shape("mean.forces", self.mean.forces, (atoms, None))
+        dimension = self.mean.forces.shape[1]
+        for name in ("mean", "diagonal"):
+            require_shape(f"{name}.energy", getattr(self, name).energy, (structures,))
+            require_shape(f"{name}.forces", getattr(self, name).forces, (atoms, dimension))
+            require_finite(f"{name}.energy", getattr(self, name).energy)
+            require_finite(f"{name}.forces", getattr(self, name).forces)
+        for name in ("aleatoric", "epistemic"):
+            columns = getattr(self, name)
+            require_shape(f"{name}.energy", columns.energy, (None, structures))
+            require_shape(f"{name}.forces", columns.forces, (len(columns), atoms, dimension))
+            require_finite(f"{name}.energy", columns.energy)
+            require_finite(f"{name}.forces", columns.forces)
+        require_non_negative("the energy variance on the diagonal", self.diagonal.energy)
+        require_non_negative("the force variances on the diagonal", self.diagonal.forces)
+
+    @property
+    def columns(self) -> EnergyForcesStack:
+        """All columns of U, aleatoric first."""
+        return EnergyForcesStack.concatenate(self.aleatoric, self.epistemic)
+
+    def aleatoric_variance(self) -> EnergyForces:
+        """Marginal variances of the noise: [J23] Eqs. energy_mean_var_full, force_var_colored_full, first part."""
+        return jax.tree.map(jnp.add, self.diagonal, _sum_of_squares(self.aleatoric))
+
+    def epistemic_variance(self) -> EnergyForces:
+        """Marginal variances between members: [J23] Eqs. energy_mean_var_full, force_var_colored_full, last part."""
+        return _sum_of_squares(self.epistemic)
+
+    def variance(self) -> EnergyForces:
+        """Marginal variances, the diagonal of the covariance."""
+        return jax.tree.map(jnp.add, self.aleatoric_variance(), self.epistemic_variance())
+
+    def covariance(self, structure: int) -> Float[np.ndarray, "n n"]:
+        """The dense covariance of one structure, rows ordered (E, F_1x, F_1y, ...). For inspection and tests."""
+        rows = self.partition.atoms_of(structure)
+        diagonal = np.append(np.asarray(self.diagonal.energy)[structure], np.asarray(self.diagonal.forces)[rows])
+        dense = np.diag(diagonal)
+        for columns in (self.aleatoric, self.epistemic):
+            energy, forces = np.asarray(columns.energy)[:, structure], np.asarray(columns.forces)[:, rows]
+            factor = np.concatenate([energy[:, None], forces.reshape(len(columns), diagonal.size - 1)], axis=1)
+            dense += factor.T @ factor
+        return dense
+
+    def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
+        """One draw of energies and forces that are consistent with each other."""
+        energy_key, forces_key, latent_key = jax.random.split(key, 3)
+        columns = self.columns
+        latent = jax.random.normal(latent_key, columns.energy.shape, columns.energy.dtype)
+        white_energy = jax.random.normal(energy_key, self.mean.energy.shape, self.mean.energy.dtype)
+        white_forces = jax.random.normal(forces_key, self.mean.forces.shape, self.mean.forces.dtype)
+        shared = EnergyForces(jnp.sum(columns.energy * latent, axis=0), self._combine(columns.forces, latent))
+        return EnergyForces(
+            self.mean.energy + safe_sqrt(self.diagonal.energy) * white_energy + shared.energy,
+            self.mean.forces + safe_sqrt(self.diagonal.forces) * white_forces + shared.forces,
+        )
+
+    def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
+        """``count`` independent draws."""
+        draws = jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
+        return EnergyForcesStack(draws.energy, draws.forces)
+
+    def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
+        """The distribution once the energies are known (of the structures that the mask keeps).
+
+        The energy then has no variance left. For one member of the colored model this is
+        F | E ~ N(F_θ − (∇ρ/ρ)(E − E_θ), γρ² I). The two parts stay apart by the law of total variance: the aleatoric
+        part is the variance given E and the member, the epistemic part that of the mean given E and the member.
+        """
+        require_shape("energy", energy, (self.partition.num_structures,))
+        known = jnp.ones_like(energy, dtype=bool) if mask is None else mask
+        noise, spread = self.aleatoric, self.epistemic
+        noise_var = self.diagonal.energy
+        noise_gain, noise_root = observe_scalar(jnp.where(known, noise.energy, 0.0), noise_var)
+        member_var = noise_var + jnp.sum(noise.energy**2, axis=0)
+        _, member_root = observe_scalar(jnp.where(known, spread.energy, 0.0), member_var)
+
+        response = self._combine(noise.forces, noise_gain)
+        spread_forces = spread.forces - jnp.einsum("ad,ra->rad", response, self._spread(spread.energy))
+        shift = safe_divide(jnp.where(known, energy - self.mean.energy, 0.0), self.variance().energy)
+        left = jnp.where(known, 0.0, 1.0)
+        return Gaussian(
+            mean=EnergyForces(
+                jnp.where(known, energy, self.mean.energy),
+                self.mean.forces + self._combine(self.columns.forces, self.columns.energy * shift),
+            ),
+            diagonal=EnergyForces(noise_var * left, self.diagonal.forces),
+            aleatoric=EnergyForcesStack(noise.energy * left, self._rotate(noise.forces, noise_root)),
+            epistemic=EnergyForcesStack(spread.energy * left, self._rotate(spread_forces, member_root)),
+            partition=self.partition,
+        )
+
+    def log_prob(self, labels: Labels) -> Float[Array, " S"]:
+        """Exact log density of what was observed of each structure, linear in the number of atoms.
+
+        p(E, F) = p(E) p(F | E): the first factor is a number's, the second has no zero on its diagonal even where the
+        energy has none, as in the colored model. Nothing observed gives 0.
+        """
+        self._require_density(labels)
+        energy = jnp.where(labels.energy_mask, labels.energy, self.mean.energy)
+        variance = jnp.where(labels.energy_mask, self.variance().energy, 1.0)
+        energy_term = log_density(energy - self.mean.energy, variance)
+        given = self.condition_on_energy(energy, labels.energy_mask)
+        forces_term = atomwise_log_prob(
+            jnp.where(labels.forces_mask[:, None], labels.forces - given.mean.forces, 0.0),
+            self.diagonal.forces,
+            given.columns.forces,
+            labels.forces_mask,
+            self.partition,
+        )
+        return jnp.where(labels.energy_mask, energy_term, 0.0) + forces_term
+
+    def linear(self, observable: Observable) -> ObservableDistribution:
+        """The distribution of observables that are linear in energies and forces, A y, for each structure."""
+        require_shape("observable.energy", observable.energy, (None, self.partition.num_structures))
+        require_shape("observable.forces", observable.forces, (len(observable), *self.mean.forces.shape))
+
+        def apply(columns: EnergyForcesStack) -> Float[Array, "S Q R"]:
+            forces = self.partition.sum(jnp.einsum("qad,rad->aqr", observable.forces, columns.forces))
+            return forces + jnp.einsum("qs,rs->sqr", observable.energy, columns.energy)
+
+        weights_energy, weights_forces = observable.energy, observable.forces
+        diagonal = self.partition.sum(
+            jnp.einsum("qad,ad,pad->aqp", weights_forces, self.diagonal.forces, weights_forces)
+        ) + jnp.einsum("qs,s,ps->sqp", weights_energy, self.diagonal.energy, weights_energy)
+        noise, spread = apply(self.aleatoric), apply(self.epistemic)
+        mean = apply(EnergyForcesStack(self.mean.energy[None], self.mean.forces[None]))[..., 0]
+        return ObservableDistribution(
+            mean, diagonal + jnp.einsum("sqr,spr->sqp", noise, noise), jnp.einsum("sqr,spr->sqp", spread, spread)
+        )
+
+    def _spread(self, latent: Float[Array, "R S"]) -> Float[Array, "R A"]:
+        return self.partition.spread(latent.T).T
+
+    def _combine(self, forces: Float[Array, "R A D"], latent: Float[Array, "R S"]) -> Float[Array, "A D"]:
+        return jnp.einsum("rad,ra->ad", forces, self._spread(latent))
+
+    def _rotate(self, forces: Float[Array, "R A D"], root: Float[Array, "R R S"]) -> Float[Array, "R A D"]:
+        per_atom = self.partition.spread(jnp.moveaxis(root, -1, 0))
+        return jnp.einsum("rad,arq->qad", forces, per_atom)
+
+    def _require_density(self, labels: Labels) -> None:
+        require_shape("labels.energy", labels.energy, self.mean.energy.shape)
+        require_shape("labels.forces", labels.forces, self.mean.forces.shape)
+        if not is_concrete(self.diagonal.forces) or not is_concrete(labels.forces_mask):
+            return
+        no_energy = labels.energy_mask & (self.variance().energy == 0)
+        no_forces = labels.forces_mask[:, None] & (self.diagonal.forces == 0)
+        if bool(no_energy.any()) or bool(no_forces.any()):
+            raise ValueError(
+                f"this distribution has no joint density: the variance of {int(no_energy.sum())} energies is zero, and "
+                f"that of {int(no_forces.sum())} force components on the diagonal, as where there is no noise model. "
+                "Train with a noise model, or score the marginal variances of an ensemble with marginal_nll"
+            )
+
+
+def mixture(members: Gaussian) -> Gaussian:
+    """The Gaussian with the mean and covariance of an equal mixture of M members (fields have a leading axis M).
+
+    Law of total variance, [J23] Eqs. energy_mean_var_full and force_var_colored_full, for the whole covariance:
+    the members' noise, averaged, and the covariance of their means (population, 1/M).
+    """
+    count = members.mean.energy.shape[0]
+    mean = jax.tree.map(lambda x: jnp.mean(x, axis=0), members.mean)
+
+    def side_by_side(columns: EnergyForcesStack) -> EnergyForcesStack:
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]) / jnp.sqrt(count).astype(x.dtype), columns)
+
+    deviations = jax.tree.map(lambda x, m: (x - m) / jnp.sqrt(count).astype(x.dtype), members.mean, mean)
+    return Gaussian(
+        mean=mean,
+        diagonal=jax.tree.map(lambda x: jnp.mean(x, axis=0), members.diagonal),
+        aleatoric=side_by_side(members.aleatoric),
+        epistemic=EnergyForcesStack.concatenate(
+            side_by_side(members.epistemic), EnergyForcesStack(deviations.energy, deviations.forces)
+        ),
+        partition=Partition(members.partition.structure_index[0], members.partition.num_structures),
+    )
+
+
+def _sum_of_squares(columns: EnergyForcesStack) -> EnergyForces:
+    return EnergyForces(jnp.sum(columns.energy**2, axis=0), jnp.sum(columns.forces**2, axis=0))

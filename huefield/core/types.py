@@ -1,0 +1,168 @@
+"""Named value objects that every other module speaks in.
+
+Shapes, everywhere in huefield: S structures, A atoms (of all structures of a batch together), D coordinates
+of an atom (3; the one-dimensional toy has 1), M members, C noise channels, R columns of a covariance factor,
+O raw noise outputs.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Shaped
+from numpy.typing import ArrayLike
+
+from huefield.core.checks import require_finite, require_shape
+
+
+class Partition(eqx.Module):
+    """Which structure each atom of a batch belongs to.
+
+    A padding atom has the index ``num_structures``: it is in no sum, and whatever is spread onto it is zero.
+    """
+
+    structure_index: Int[Array, " A"]
+    num_structures: int = eqx.field(static=True)
+
+    @classmethod
+    def from_sizes(cls, sizes: list[int]) -> "Partition":
+        """Partition of a batch whose structures have ``sizes`` atoms and follow one another."""
+        return cls(jnp.asarray(np.repeat(np.arange(len(sizes)), sizes), dtype=jnp.int32), len(sizes))
+
+    @property
+    def num_atoms(self) -> int:
+        """Rows in per-atom arrays, padding included."""
+        return self.structure_index.shape[0]
+
+    @property
+    def atom_mask(self) -> Bool[Array, " A"]:
+        """False for padding atoms."""
+        return self.structure_index < self.num_structures
+
+    def sum(self, per_atom: Shaped[Array, " A *rest"]) -> Shaped[Array, " S *rest"]:
+        """Sum over the atoms of each structure."""
+        return jax.ops.segment_sum(per_atom, self.structure_index, num_segments=self.num_structures)
+
+    def spread(self, per_structure: Shaped[Array, " S *rest"]) -> Shaped[Array, " A *rest"]:
+        """Give each atom the value of its structure."""
+        return per_structure.at[self.structure_index].get(mode="fill", fill_value=0)
+
+    def atoms_of(self, structure: int) -> Int[np.ndarray, " N"]:
+        """Rows of the atoms of one structure (outside of compiled code only)."""
+        if not 0 <= structure < self.num_structures:
+            raise IndexError(f"structure {structure} is out of range: the batch has {self.num_structures}")
+        return np.flatnonzero(np.asarray(self.structure_index) == structure)
+
+
+class Graph(eqx.Module):
+    """A batch of structures, as a potential sees it."""
+
+    positions: Float[Array, "A D"]
+    atomic_numbers: Int[Array, " A"]
+    partition: Partition
+
+    def __check_init__(self) -> None:
+        num_atoms = self.partition.num_atoms
+        require_shape("positions", self.positions, (num_atoms, None))
+        require_shape("atomic_numbers", self.atomic_numbers, (num_atoms,))
+        require_finite("positions", self.positions)
+
+
+class EnergyForces(eqx.Module):
+    """One number per observed quantity, y = (E, F): a mean, a variance, a sample or an error."""
+
+    energy: Float[Array, " S"]
+    forces: Float[Array, "A D"]
+
+
+class EnergyForcesStack(eqx.Module):
+    """Several :class:`EnergyForces` on a leading axis: columns of a factor, samples or members."""
+
+    energy: Float[Array, "R S"]
+    forces: Float[Array, "R A D"]
+
+    def __len__(self) -> int:
+        return self.energy.shape[0]
+
+    def __getitem__(self, index: int) -> EnergyForces:
+        return EnergyForces(self.energy[index], self.forces[index])
+
+    @classmethod
+    def empty(cls, like: EnergyForces) -> "EnergyForcesStack":
+        """A stack of nothing, with the sizes of ``like``."""
+        return cls(
+            jnp.zeros((0, *like.energy.shape), like.energy.dtype), jnp.zeros((0, *like.forces.shape), like.forces.dtype)
+        )
+
+    @classmethod
+    def concatenate(cls, first: "EnergyForcesStack", second: "EnergyForcesStack") -> "EnergyForcesStack":
+        """``first`` followed by ``second``."""
+        return cls(jnp.concatenate([first.energy, second.energy]), jnp.concatenate([first.forces, second.forces]))
+
+
+class Labels(eqx.Module):
+    """Observed energies and forces; what was not observed is masked and never enters a sum.
+
+    Units: eV and eV/Å. Masked entries hold zeros.
+    """
+
+    energy: Float[Array, " S"]
+    forces: Float[Array, "A D"]
+    energy_mask: Bool[Array, " S"]
+    forces_mask: Bool[Array, " A"]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        partition: Partition,
+        dimension: int,
+        *,
+        energy: ArrayLike | None = None,
+        forces: ArrayLike | None = None,
+        energy_mask: ArrayLike | None = None,
+        forces_mask: ArrayLike | None = None,
+    ) -> "Labels":
+        """Check labels and mark what is missing.
+
+        Args:
+            partition: the batch that the labels belong to.
+            dimension: coordinates per atom, D.
+            energy: energies; None where none was observed.
+            forces: forces on all atoms; None where none was observed.
+            energy_mask: which energies were observed; None for all that are given.
+            forces_mask: on which atoms the force was observed; None for all that are given.
+        """
+        sizes = {"energy": (partition.num_structures,), "forces": (partition.num_atoms, dimension)}
+        atom_mask = np.asarray(partition.atom_mask)
+        values, masks = {}, {}
+        for name, given, mask in (("energy", energy, energy_mask), ("forces", forces, forces_mask)):
+            shape = sizes[name]
+            array = np.zeros(shape) if given is None else np.asarray(given)
+            require_shape(f"{name} labels", array, shape)
+            present = np.full(shape[0], given is not None) if mask is None else np.asarray(mask, dtype=bool)
+            require_shape(f"{name} mask", present, shape[:1])
+            if given is None and present.any():
+                raise ValueError(f"{name}_mask says that {int(present.sum())} labels were observed, but {name} is None")
+            masks[name] = present & atom_mask if name == "forces" else present
+            values[name] = np.where(masks[name] if array.ndim == 1 else masks[name][:, None], array, 0.0)
+            require_finite(f"{name} labels", values[name], hint=f"mark missing ones with {name}_mask")
+        dtype = jnp.result_type(float)
+        return cls(
+            jnp.asarray(values["energy"], dtype),
+            jnp.asarray(values["forces"], dtype),
+            jnp.asarray(masks["energy"]),
+            jnp.asarray(masks["forces"]),
+        )
+
+
+class Outputs(eqx.Module):
+    """What a potential gives for a batch, differentiated: the mean energy and the noise levels ρ_c.
+
+    ``raw`` are the per-atom noise outputs before any transformation.
+    """
+
+    energy: Float[Array, " S"]
+    energy_gradient: Float[Array, "A D"]
+    raw: Float[Array, "A O"]
+    levels: Float[Array, "C S"]
+    level_gradients: Float[Array, "C A D"]

@@ -1,0 +1,180 @@
+"""A model is one file that can be mailed: safetensors, with the architecture as JSON and a checksum in its header.
+
+Layout of format version 1: a safetensors file whose metadata has
+
+=================  ==========================================================================
+``format``         the word ``huefield-model``
+``format_version`` the version
+``huefield``       version of the library that wrote it
+``config``         JSON of :class:`ForceField.Config`
+``strategy``       how members are mapped over
+``sha256``         digest of the whole file with these 64 characters replaced by zeros
+=================  ==========================================================================
+
+Loading builds classes that the caller's program knows; a file cannot name code to run.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from statistics import mode
+from typing import Any, get_args
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pydantic import ValidationError
+from safetensors.numpy import load as parse_tensors
+from safetensors.numpy import save as format_tensors
+
+from huefield import __version__
+from huefield.core.config import explain
+from huefield.core.files import write_bytes
+from huefield.forcefield import Ensemble, ForceField, Strategy
+
+FORMAT = "huefield-model"
+FORMAT_VERSION = 1
+_BLANK = "0" * 64
+
+
+class ModelFileError(ValueError):
+    """A model file cannot be used; the message says which and why."""
+
+
+def save(ensemble: Ensemble, path: str | Path) -> None:
+    """Write an ensemble to one file, whole or not at all."""
+    member = ensemble.members
+    config = {
+        "potential": member.potential.config.model_dump(mode="json"),
+        "noise": member.noise.config.model_dump(mode="json"),
+    }
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "huefield": __version__,
+        "config": json.dumps(config),
+        "strategy": ensemble.strategy,
+        "sha256": _BLANK,
+    }
+    tensors = {name: np.asarray(array) for name, array in _named_arrays(member).items()}
+    blank = format_tensors(tensors, metadata)
+    digest = hashlib.sha256(blank).hexdigest()
+    write_bytes(Path(path), blank.replace(_BLANK.encode(), digest.encode(), 1))
+
+
+def load(
+    path: str | Path,
+    *,
+    dtype: str | None = None,
+    config_type: type[ForceField.Config] = ForceField.Config,
+) -> Ensemble:
+    """Read an ensemble that :func:`save` wrote.
+
+    Args:
+        path: the model file.
+        dtype: precision of the parameters, "float32" or "float64"; None for that of the file.
+        config_type: a subclass of ``ForceField.Config`` whose unions include potentials or noise models of your own.
+    """
+    if dtype not in (None, "float32", "float64"):
+        raise ValueError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
+    path = Path(path)
+    content = path.read_bytes()
+    metadata = _checked_metadata(path, content)
+    try:
+        config = config_type.model_validate_json(metadata["config"])
+    except ValidationError as error:
+        raise ModelFileError(
+            f"{path}: the model uses an architecture that this program does not know:\n{explain(error, 'config')}\n"
+            "If it has a potential or noise model of your own, pass config_type"
+        ) from error
+    skeleton = eqx.filter_eval_shape(lambda: config.build(key=jax.random.key(0)))
+    members = _filled(path, skeleton, parse_tensors(content), dtype)
+    return Ensemble(members, "vmap" if metadata["strategy"] == "vmap" else "loop")
+
+
+def _named_arrays(tree: Any) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array_like))
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def _is_array_like(leaf: Any) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
+
+
+def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:
+    metadata, expected_size = _header(path, content)
+    if metadata.get("format") != FORMAT:
+        raise ModelFileError(f"{path}: not a huefield model (a safetensors file, but without our mark)")
+    if len(content) != expected_size:
+        raise ModelFileError(
+            f"{path}: the file is damaged: it has {len(content)} bytes but should have {expected_size}; copy it again"
+        )
+    digest = metadata.get("sha256", "")
+    blank = content.replace(digest.encode(), _BLANK.encode(), 1)
+    if len(digest) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != digest:
+        raise ModelFileError(f"{path}: the file is damaged: its content does not match its checksum; copy it again")
+    _check_entries(path, metadata)
+    return metadata
+
+
+def _check_entries(path: Path, metadata: dict[str, str]) -> None:
+    missing = [name for name in ("format_version", "huefield", "config", "strategy") if name not in metadata]
+    if missing:
+        raise ModelFileError(f"{path}: not written by huefield: its header lacks {missing}")
+    if not metadata["format_version"].isdecimal():
+        raise ModelFileError(f"{path}: format version {metadata['format_version']!r} is not a number")
+    if int(metadata["format_version"]) > FORMAT_VERSION:
+        raise ModelFileError(
+            f"{path}: format version {metadata['format_version']} is newer than this huefield ({__version__}) can read "
+            f"({FORMAT_VERSION}); it was written by huefield {metadata['huefield']}: upgrade to that or later"
+        )
+    if metadata["strategy"] not in get_args(Strategy):
+        raise ModelFileError(f"{path}: strategy {metadata['strategy']!r} is none of {get_args(Strategy)}")
+
+
+def _header(path: Path, content: bytes) -> tuple[dict[str, str], int]:
+    """The metadata of a safetensors file and the size that its header says the file has."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8 : 8 + length])
+        metadata = header.pop("__metadata__", {})
+        "".join(metadata.values()).encode()  # raises unless every value is text
+        ends = [entry["data_offsets"][1] for entry in header.values()]
+        return metadata, 8 + length + max(ends, default=0)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        raise ModelFileError(
+            f"{path}: not a huefield model, or one whose beginning is damaged or cut off ({len(content)} bytes)"
+        ) from None
+
+
+def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dtype: str | None) -> ForceField:
+    """The skeleton of one member with the arrays of all members in it."""
+    wanted = _named_arrays(skeleton)
+    if set(wanted) != set(tensors):
+        raise ModelFileError(
+            f"{path}: parameters do not fit the architecture: missing {sorted(set(wanted) - set(tensors))}, "
+            f"unknown {sorted(set(tensors) - set(wanted))}"
+        )
+    members = mode([array.shape[:1] for array in tensors.values()] or [(0,)])
+    if members in ((), (0,)):
+        raise ModelFileError(f"{path}: the file has parameters of no member")
+    for name, leaf in wanted.items():
+        if tensors[name].shape != members + leaf.shape:
+            raise ModelFileError(
+                f"{path}: parameter {name} has shape {tensors[name].shape}, "
+                f"but the architecture with {members[0]} members needs {members + leaf.shape}"
+            )
+    arrays = iter([_as_precision(path, name, tensors[name], dtype) for name in wanted])
+    return jax.tree.map(lambda leaf: next(arrays) if _is_array_like(leaf) else leaf, skeleton)
+
+
+def _as_precision(path: Path, name: str, array: np.ndarray, dtype: str | None) -> jax.Array:
+    wanted = np.dtype(dtype) if dtype and np.issubdtype(array.dtype, np.floating) else array.dtype
+    result = jnp.asarray(array.astype(wanted))
+    if result.dtype != wanted:
+        raise ModelFileError(
+            f"{path}: parameter {name} is {wanted}, which JAX has switched off; load(..., dtype='float32'), "
+            "or run inside  with jax.enable_x64(True)"
+        )
+    return result

@@ -1,0 +1,66 @@
+"""What a noise model is: raw outputs of a potential in, a covariance diag(d) + U Uᵀ out."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core.config import FrozenConfig
+
+Number = float | Float[Array, ""]
+"""A number that may be known only when a compiled program runs."""
+
+
+class Covariance(eqx.Module):
+    """The covariance diag(diagonal) + columns columnsᵀ of (E, F) for each structure."""
+
+    diagonal: EnergyForces
+    columns: EnergyForcesStack
+
+
+class AbstractNoise(eqx.Module):
+    """A noise model.
+
+    To write one: name the raw outputs it needs per atom; say which of its levels must be differentiated with respect
+    to the positions; map levels, their gradients and raw outputs to a covariance. Formulas are written with
+    ``partition.sum`` (atoms to structures) and ``partition.spread`` (structures to atoms), and so hold for batches.
+    """
+
+    config: eqx.AbstractVar[FrozenConfig]
+
+    @property
+    @abstractmethod
+    def raw_outputs(self) -> tuple[str, ...]:
+        """Names of the O raw outputs per atom that the potential has to supply."""
+
+    @abstractmethod
+    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+        """The noise levels whose gradients the covariance needs, [eV]; none for a model that needs no gradient."""
+
+    @abstractmethod
+    def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
+        """The covariance of energies and forces."""
+
+    @abstractmethod
+    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "AbstractNoise":
+        """The same model with noise levels that match the given errors when the raw outputs are zero.
+
+        Called between the training of the mean and that of the noise. Shifts what is learned, replaces nothing.
+        """
+
+
+def softplus_inverse(value: Number) -> Float[Array, ""]:
+    """X with log(1 + eˣ) = value."""
+    x = jnp.asarray(value, float)
+    return x + jnp.log(-jnp.expm1(-x))
+
+
+def positive_level(raw: Float[Array, "*n"], floor: float) -> Float[Array, "*n"]:
+    """A noise level from an unconstrained number: floor + softplus(raw).
+
+    [J23] only asks for ρ > 0. The floor keeps 1/ρ² finite in float32 however far a network pushes its output down.
+    """
+    return floor + jax.nn.softplus(raw)

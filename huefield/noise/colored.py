@@ -1,0 +1,95 @@
+r"""Colored noise: the force noise is the derivative of the energy noise.
+
+[J23] arXiv:2312.04174v1, section "Colored noise model". The energy is observed as E_θ + Σ_c ρ_c η_c with independent
+unit-variance processes η_c whose autocorrelation R is differentiable (the paper has one, c = 1). Then
+(E, −∂E/∂r) is Gaussian with the covariance diag(d) + Σ_c u_c u_cᵀ,
+
+    d = (0, Σ_c γ_c,i ρ_c²),      u_c = (ρ_c, −∂ρ_c/∂r).
+
+Its diagonal is [J23] Eq. force_var_colored_simplified, Var(F_ix) = γρ² + (∂ρ/∂r_ix)²; its first row follows from the
+derivative of [J23] Eq. e_cov with respect to one argument, the rest from [J23] Eq. force_cov.
+
+================  ===========================
+symbol            code
+================  ===========================
+ρ_c               ``outputs.levels`` [eV]
+∂ρ_c/∂r           ``outputs.level_gradients`` [eV/Å]
+γ_c,i             ``gamma`` [Å⁻²]
+================  ===========================
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+from pydantic import Field
+
+from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core.config import FrozenConfig
+from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, softplus_inverse
+from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, GlobalGamma
+
+_GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma]] = {
+    "global": GlobalGamma,
+    "element": ElementGamma,
+    "atom": AtomGamma,
+}
+
+
+class ColoredNoise(AbstractNoise):
+    """d = (0, Σ_c γ_c,i ρ_c²) and C columns u_c = (ρ_c, −∂ρ_c/∂r), with ρ_c = softplus(b_c + Σ_i s_c,i)."""
+
+    class Config(FrozenConfig):
+        """Choices of the colored noise model; the defaults are the paper's."""
+
+        kind: Literal["colored"] = "colored"
+        gamma: Literal["global", "element", "atom"] = Field(
+            "global", description="one γ for everything (the paper's), one for each element, or γ_i(z, r) of each atom"
+        )
+        channels: int = Field(1, ge=1, description="independent noise processes")
+        floor_ev: float = Field(1e-6, gt=0, description="smallest energy noise of a channel")
+
+        def build(self) -> "ColoredNoise":
+            """The model, with noise of 1 eV in all and γ = 1 Å⁻²."""
+            offset = jnp.broadcast_to(softplus_inverse(self.channels**-0.5), (self.channels,))
+            return ColoredNoise(offset=offset, gamma=_GAMMA_KINDS[self.gamma].create(self.channels), config=self)
+
+    offset: Float[Array, " C"]
+    gamma: AbstractGamma
+    config: Config = eqx.field(static=True)
+
+    @property
+    def raw_outputs(self) -> tuple[str, ...]:
+        """s_c for each channel, then what γ needs."""
+        kinds = ("level", "gamma") if self.gamma.needs_raw else ("level",)
+        return tuple(f"{kind}_{c}" for kind in kinds for c in range(self.config.channels))
+
+    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+        """ρ_c of each structure."""
+        summed = partition.sum(raw[:, : self.config.channels]).T
+        return positive_level(self.offset[:, None] + summed, self.config.floor_ev)
+
+    def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
+        """[J23] Eq. force_var_colored_simplified and the covariances that belong to it."""
+        gamma = self.gamma(outputs.raw[:, self.config.channels :], graph)
+        levels_on_atoms = graph.partition.spread(outputs.levels.T).T
+        force_var = jnp.sum(gamma * levels_on_atoms**2, axis=0)
+        diagonal = EnergyForces(
+            jnp.zeros_like(outputs.energy), jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape)
+        )
+        return Covariance(diagonal, EnergyForcesStack(outputs.levels, -outputs.level_gradients))
+
+    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
+        """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""
+        offset = jnp.broadcast_to(softplus_inverse(energy_rmse * self.config.channels**-0.5), self.offset.shape)
+        moved = eqx.tree_at(lambda n: n.offset, self, offset)
+        return moved.with_gamma((force_rmse / energy_rmse) ** 2)
+
+    def with_gamma(self, gamma: ArrayLike) -> "ColoredNoise":
+        """With γ set by hand, "adjusted post-hoc" as [J23] says: a number, or one for each channel (and element).
+
+        For the per-atom γ_i this is their common factor.
+        """
+        return eqx.tree_at(lambda n: n.gamma, self, self.gamma.replaced(gamma))

@@ -1,0 +1,119 @@
+r"""γ, the inverse squared length scale of the noise process, [Å⁻²].
+
+γ = −∂²R(Δr)/∂Δr² at Δr = 0, which is 1/ℓ² for the exponentiated-quadratic kernel ([J23] arXiv:2312.04174v1, below
+Eq. force_var_colored). It is positive by construction: γ = exp(log γ).
+
+One γ is the paper's. A γ that differs between atoms belongs to a non-stationary process. [J23] says that this needs a
+further output ζ = ∂R(r, r')/∂r' at r' = r; but for unit variance R(r, r) = 1 everywhere, its derivative along the
+diagonal is ∂R/∂r + ∂R/∂r' = 0, and R is symmetric, so both halves, and with them ζ, are 0.
+"""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+from huefield.core import Graph
+from huefield.core.checks import require_positive, require_shape
+from huefield.noise.base import softplus_inverse
+
+NUM_ELEMENTS = 119
+"""Rows of a table by atomic number: 0 stands for a site that is no atom, as in the toy."""
+
+RELATIVE_FLOOR = 1e-4
+"""Smallest γ_i of an atom relative to the common factor: a departure from softplus that keeps γ_i > 0 in float32."""
+
+
+class AbstractGamma(eqx.Module):
+    """γ of C channels on every atom, from parameters and, where it needs any, raw outputs of the potential."""
+
+    log_gamma: eqx.AbstractVar[Float[Array, " C *rest"]]
+
+    @property
+    @abstractmethod
+    def needs_raw(self) -> bool:
+        """Whether each channel needs a raw output per atom."""
+
+    @abstractmethod
+    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+        """γ of each channel on each atom."""
+
+    @property
+    def gamma(self) -> Float[Array, " C *rest"]:
+        """The trained parameter itself."""
+        return jnp.exp(self.log_gamma)
+
+    def replaced(self, gamma: ArrayLike) -> "AbstractGamma":
+        """With γ set by hand to a positive number, or to one for each channel (and element)."""
+        require_positive("gamma", jnp.asarray(gamma), hint="it is an inverse squared length, 1/ℓ²")
+        new = jnp.asarray(gamma, self.log_gamma.dtype)
+        if new.ndim > 0:
+            require_shape("gamma", new, self.log_gamma.shape)
+        return eqx.tree_at(lambda g: g.log_gamma, self, jnp.broadcast_to(jnp.log(new), self.log_gamma.shape))
+
+
+class GlobalGamma(AbstractGamma):
+    """One γ for everything: the paper's."""
+
+    log_gamma: Float[Array, " C"]
+
+    @classmethod
+    def create(cls, channels: int) -> "GlobalGamma":
+        """γ = 1 Å⁻² in each channel."""
+        return cls(jnp.zeros(channels))
+
+    @property
+    def needs_raw(self) -> bool:
+        """No."""
+        return False
+
+    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+        """The same on each atom."""
+        return jnp.broadcast_to(self.gamma[:, None], (len(self.log_gamma), graph.partition.num_atoms))
+
+
+class ElementGamma(AbstractGamma):
+    """A γ for each element."""
+
+    log_gamma: Float[Array, "C Z"]
+
+    @classmethod
+    def create(cls, channels: int) -> "ElementGamma":
+        """γ = 1 Å⁻² for each element and channel."""
+        return cls(jnp.zeros((channels, NUM_ELEMENTS)))
+
+    @property
+    def needs_raw(self) -> bool:
+        """No."""
+        return False
+
+    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+        """By atomic number."""
+        return self.gamma[:, graph.atomic_numbers]
+
+
+class AtomGamma(AbstractGamma):
+    """γ_i(z, r) of each atom, a function of its surroundings: γ_i = γ (ε + (1 − ε) softplus(g_i + softplus⁻¹(1))).
+
+    γ is the common factor, g_i a raw output of the potential; g_i = 0 gives γ.
+    """
+
+    log_gamma: Float[Array, " C"]
+
+    @classmethod
+    def create(cls, channels: int) -> "AtomGamma":
+        """γ_i = 1 Å⁻² in each channel where the raw outputs vanish."""
+        return cls(jnp.zeros(channels))
+
+    @property
+    def needs_raw(self) -> bool:
+        """Yes: g_i."""
+        return True
+
+    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+        """By raw output."""
+        relative = jax.nn.softplus(raw + softplus_inverse(1.0).astype(raw.dtype))
+        return self.gamma[:, None] * (RELATIVE_FLOOR + (1.0 - RELATIVE_FLOOR) * relative.T)

@@ -1,0 +1,45 @@
+"""No noise model: an ensemble of such members has epistemic uncertainty only ([J23], "vanilla")."""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core.config import FrozenConfig
+from huefield.noise.base import AbstractNoise, Covariance, Number
+
+
+class VanillaNoise(AbstractNoise):
+    """Zero covariance."""
+
+    class Config(FrozenConfig):
+        """Nothing to choose."""
+
+        kind: Literal["vanilla"] = "vanilla"
+
+        def build(self) -> "VanillaNoise":
+            """The model."""
+            return VanillaNoise(self)
+
+    config: Config = eqx.field(static=True, default_factory=Config)
+
+    @property
+    def raw_outputs(self) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+        """None."""
+        return jnp.zeros((0, partition.num_structures), raw.dtype)
+
+    def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
+        """Zero."""
+        zero = jax.tree.map(jnp.zeros_like, EnergyForces(outputs.energy, outputs.energy_gradient))
+        return Covariance(zero, EnergyForcesStack.empty(zero))
+
+    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "VanillaNoise":
+        """Itself."""
+        return self

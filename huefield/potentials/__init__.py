@@ -1,0 +1,12 @@
+"""Potentials: a batch of structures in, energies and raw noise outputs with their gradients out."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from huefield.potentials.base import AbstractPotential as AbstractPotential
+from huefield.potentials.base import AtomOutputs as AtomOutputs
+from huefield.potentials.base import differentiate as differentiate
+from huefield.potentials.mlp import MLPPotential as MLPPotential
+
+PotentialConfig = Annotated[MLPPotential.Config, Field()]

@@ -1,0 +1,62 @@
+"""A multilayer perceptron of the coordinates: the potential of the paper's one-dimensional toy."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+from pydantic import Field
+
+from huefield.core import Graph
+from huefield.core.config import FrozenConfig
+from huefield.potentials.base import AbstractPotential, AtomOutputs
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+}
+
+
+class MLPPotential(AbstractPotential):
+    """Each site has an energy of its own coordinates. Not invariant to anything: not for molecules."""
+
+    class Config(FrozenConfig):
+        """Size of the network."""
+
+        kind: Literal["mlp"] = "mlp"
+        dimension: int = Field(1, ge=1, description="coordinates of a site")
+        width: int = Field(64, ge=1, description="hidden units of a layer")
+        depth: int = Field(2, ge=1, description="hidden layers")
+        activation: Literal["tanh", "silu", "softplus"] = Field("tanh", description="smooth: it is derived twice")
+        frequency: float = Field(1.0, gt=0, description="factor on the coordinates: larger fits faster wiggles")
+
+        def build(self, num_raw: int, *, key: Key[Array, ""]) -> "MLPPotential":
+            """A network with random weights and ``num_raw`` raw noise outputs."""
+            return MLPPotential(network=_network(self, num_raw, key=key), config=self)
+
+    network: eqx.nn.MLP
+    config: Config = eqx.field(static=True)
+
+    def __call__(self, graph: Graph) -> AtomOutputs:
+        """The network on each site."""
+        if graph.positions.shape[1] != self.config.dimension:
+            raise ValueError(
+                f"this potential is for sites with {self.config.dimension} coordinates, "
+                f"but the graph has {graph.positions.shape[1]}"
+            )
+        out: Float[Array, "A P"] = jax.vmap(self.network)(self.config.frequency * graph.positions)
+        return AtomOutputs(out[:, 0], out[:, 1:])
+
+
+def _network(config: MLPPotential.Config, num_raw: int, *, key: Key[Array, ""]) -> eqx.nn.MLP:
+    return eqx.nn.MLP(
+        in_size=config.dimension,
+        out_size=1 + num_raw,
+        width_size=config.width,
+        depth=config.depth,
+        activation=_ACTIVATIONS[config.activation],
+        key=key,
+    )

@@ -1,0 +1,13 @@
+"""From labelled structures to a trained ensemble."""
+
+from huefield.training.likelihoods import beta_nll as beta_nll
+from huefield.training.likelihoods import joint_nll as joint_nll
+from huefield.training.likelihoods import marginal_nll as marginal_nll
+from huefield.training.likelihoods import squared_error as squared_error
+from huefield.training.loop import Progress as Progress
+from huefield.training.loop import TrainingDivergedError as TrainingDivergedError
+from huefield.training.loop import fit as fit
+from huefield.training.stages import BetaNLLStage as BetaNLLStage
+from huefield.training.stages import NLLStage as NLLStage
+from huefield.training.stages import SquaredErrorStage as SquaredErrorStage
+from huefield.training.stages import Stage as Stage

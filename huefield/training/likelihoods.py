@@ -1,0 +1,81 @@
+r"""What training minimises, as functions of a predicted Gaussian and of labels.
+
+[J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training"; [S22] Seitzer et al., "On the Pitfalls of
+Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022.
+
+The first three give a term for each observed number (zero where none was observed); a reduction makes a scalar of them.
+The joint likelihood does not split into such terms: it is one number for each structure.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from huefield.core import EnergyForces, Gaussian, Labels
+from huefield.core.lowrank import log_density
+
+
+def squared_error(distribution: Gaussian, labels: Labels) -> EnergyForces:
+    """½ (y − mean)²: with the factor ½ its gradient is that of β-NLL at β = 1."""
+    residual = _residual(distribution, labels)
+    return EnergyForces(0.5 * residual.energy**2, 0.5 * residual.forces**2)
+
+
+def beta_nll(distribution: Gaussian, labels: Labels, beta: float | Float[Array, ""]) -> EnergyForces:
+    """[S22] Eq. (5): the negative log density of each marginal, times its variance to the power β.
+
+    The weight is a constant for differentiation. β = 0 is the NLL; for β = 1 the gradient with respect to the mean is
+    that of the squared error.
+    """
+    residual, variance = _residual(distribution, labels), distribution.variance()
+
+    def term(r: Float[Array, "*n"], v: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, "*n"]:
+        v = jnp.where(mask, v, 1.0)
+        return jnp.where(mask, -jax.lax.stop_gradient(v**beta) * log_density(r, v), 0.0)
+
+    forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], residual.forces.shape)
+    return EnergyForces(
+        term(residual.energy, variance.energy, labels.energy_mask),
+        term(residual.forces, variance.forces, forces_mask),
+    )
+
+
+def marginal_nll(distribution: Gaussian, labels: Labels) -> EnergyForces:
+    """[J23] Eqs. nll_energy and nll_force: what the paper trains on. Ignores covariances."""
+    return beta_nll(distribution, labels, 0.0)
+
+
+def joint_nll(distribution: Gaussian, labels: Labels) -> Float[Array, " S"]:
+    """The exact negative log density of all that was observed of each structure."""
+    return -distribution.log_prob(labels)
+
+
+def structure_mean(terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Float[Array, ""]:
+    """Sum over the energy and all force components of a structure, averaged over structures: the likelihood proper."""
+    per_structure = terms.energy + distribution.partition.sum(jnp.sum(terms.forces, axis=1))
+    return observed_mean(per_structure, labels, distribution)
+
+
+def observed_mean(per_structure: Float[Array, " S"], labels: Labels, distribution: Gaussian) -> Float[Array, ""]:
+    """Average over the structures of which anything was observed."""
+    any_force = distribution.partition.sum(labels.forces_mask.astype(per_structure.dtype)) > 0
+    observed = labels.energy_mask | any_force
+    return jnp.sum(jnp.where(observed, per_structure, 0.0)) / jnp.maximum(jnp.sum(observed), 1)
+
+
+def average_of_averages(terms: EnergyForces, labels: Labels) -> Float[Array, ""]:
+    """Average over energies plus average over force components: forces count less the more atoms there are."""
+    energies = jnp.maximum(jnp.sum(labels.energy_mask), 1)
+    components = jnp.maximum(jnp.sum(labels.forces_mask) * labels.forces.shape[1], 1)
+    return jnp.sum(terms.energy) / energies + jnp.sum(terms.forces) / components
+
+
+def weighted(terms: EnergyForces, energy_weight: float, force_weight: float) -> EnergyForces:
+    """Terms times a weight for energies and one for forces."""
+    return EnergyForces(energy_weight * terms.energy, force_weight * terms.forces)
+
+
+def _residual(distribution: Gaussian, labels: Labels) -> EnergyForces:
+    energy = jnp.where(labels.energy_mask, labels.energy - distribution.mean.energy, 0.0)
+    forces = jnp.where(labels.forces_mask[:, None], labels.forces - distribution.mean.forces, 0.0)
+    return EnergyForces(energy, forces)

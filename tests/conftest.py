@@ -1,0 +1,20 @@
+"""Shared fixtures. Precision is an argument of tests, as it is of everything else."""
+
+from collections.abc import Iterator
+
+import jax
+import pytest
+
+
+@pytest.fixture(params=["float32", "float64"])
+def precision(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test in both precisions."""
+    with jax.enable_x64(request.param == "float64"):
+        yield request.param
+
+
+@pytest.fixture
+def x64() -> Iterator[None]:
+    """Run a test in double precision."""
+    with jax.enable_x64(True):
+        yield

@@ -1,0 +1,100 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from huefield.core.files import replacing, write_bytes
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    path = tmp_path / "results.csv"
+    path.write_bytes(b"old")
+    return path
+
+
+def test_writes_what_it_is_given(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 100
+    write_bytes(tmp_path / "new.bin", content)
+    assert (tmp_path / "new.bin").read_bytes() == content
+    assert list(tmp_path.iterdir()) == [tmp_path / "new.bin"]
+
+
+def test_replaces_an_old_file(old: Path) -> None:
+    write_bytes(old, b"new")
+    assert old.read_bytes() == b"new"
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_makes_the_folders_above(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a" / "b" / "c.txt", b"deep")
+    assert (tmp_path / "a" / "b" / "c.txt").read_bytes() == b"deep"
+
+
+def test_file_without_suffix_and_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_bytes(Path("plain"), b"here")
+    assert (tmp_path / "plain").read_bytes() == b"here"
+
+
+def test_old_content_stays_until_the_block_ends(old: Path) -> None:
+    with replacing(old) as temporary:
+        temporary.write_bytes(b"new")
+        assert old.read_bytes() == b"old"
+    assert old.read_bytes() == b"new"
+
+
+def test_temporary_file_is_on_the_same_disk_hidden_and_of_the_same_kind(old: Path) -> None:
+    with replacing(old) as temporary:
+        assert temporary.parent == old.parent
+        assert temporary.suffix == ".csv"
+        assert temporary.name.startswith(".")
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_failure_in_the_block_leaves_the_old_file_and_nothing_else(error: type[BaseException], old: Path) -> None:
+    def write_half() -> None:
+        with replacing(old) as temporary:
+            temporary.write_bytes(b"half of the n")
+            raise error("stop")
+
+    with pytest.raises(error, match="stop"):
+        write_half()
+    assert old.read_bytes() == b"old"
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_temporary_file_removed_in_the_block_is_an_error_and_the_old_file_stays(old: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"results\.csv"), replacing(old) as temporary:
+        temporary.unlink()
+    assert old.read_bytes() == b"old"
+    assert list(old.parent.iterdir()) == [old]
+
+
+def test_folder_in_the_place_of_the_file_is_an_error_and_nothing_is_left(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError, match="folder"):
+        write_bytes(folder, b"new")
+    assert list(tmp_path.rglob("*")) == [folder]
+
+
+def test_content_is_on_disk_before_the_name_is(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (steps.append("fsync"), fsync(handle))[1])
+    monkeypatch.setattr(Path, "replace", lambda self, target: (steps.append("replace"), replace(self, target))[1])
+    write_bytes(old, b"new")
+    assert steps == ["fsync", "replace"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_permission_follows_the_umask_which_stays(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        write_bytes(tmp_path / "new", b"")
+        assert os.umask(umask) == umask
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode

@@ -1,0 +1,140 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal, norm
+
+from huefield.core import EnergyForces, Gaussian, Labels, Partition
+from huefield.training.likelihoods import (
+    average_of_averages,
+    beta_nll,
+    joint_nll,
+    marginal_nll,
+    squared_error,
+    structure_mean,
+    weighted,
+)
+from tests.core.helpers import SIZES, flat, random_gaussian
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+
+@pytest.fixture
+def gaussian() -> Gaussian:
+    return random_gaussian(20)
+
+
+def observed(gaussian: Gaussian, **masks: object) -> Labels:
+    draw = gaussian.sample(key=jax.random.key(21))
+    return Labels.from_arrays(gaussian.partition, 3, energy=draw.energy, forces=draw.forces, **masks)
+
+
+def moved(gaussian: Gaussian, shift: jax.Array) -> Gaussian:
+    """The mean moved by ``shift`` in every quantity: one number to differentiate by."""
+    return eqx.tree_at(lambda g: g.mean, gaussian, jax.tree.map(lambda m: m + shift, gaussian.mean))
+
+
+def test_marginal_nll_is_scipys(gaussian: Gaussian) -> None:
+    labels = observed(gaussian)
+    terms, variance = marginal_nll(gaussian, labels), gaussian.variance()
+    for structure in range(len(SIZES)):
+        expected = -norm(flat(gaussian.mean, gaussian, structure), np.sqrt(flat(variance, gaussian, structure))).logpdf(
+            flat(EnergyForces(labels.energy, labels.forces), gaussian, structure)
+        )
+        np.testing.assert_allclose(flat(terms, gaussian, structure), expected, rtol=1e-12)
+
+
+def test_joint_nll_is_scipys(gaussian: Gaussian) -> None:
+    labels = observed(gaussian)
+    for structure, got in enumerate(joint_nll(gaussian, labels)):
+        reference = multivariate_normal(flat(gaussian.mean, gaussian, structure), gaussian.covariance(structure))
+        expected = -reference.logpdf(flat(EnergyForces(labels.energy, labels.forces), gaussian, structure))
+        np.testing.assert_allclose(got, expected, rtol=1e-10)
+
+
+def test_beta_zero_is_the_likelihood(gaussian: Gaussian) -> None:
+    labels = observed(gaussian)
+    assert eqx.tree_equal(beta_nll(gaussian, labels, 0.0), marginal_nll(gaussian, labels), rtol=1e-14)
+
+
+def test_beta_one_has_the_gradient_of_the_squared_error(gaussian: Gaussian) -> None:
+    labels = observed(gaussian)
+
+    def slopes(objective):
+        def total(mean: EnergyForces) -> jax.Array:
+            terms = objective(eqx.tree_at(lambda g: g.mean, gaussian, mean))
+            return terms.energy.sum() + terms.forces.sum()
+
+        return jax.jit(jax.grad(total))(gaussian.mean)
+
+    one, squared = slopes(lambda g: beta_nll(g, labels, 1.0)), slopes(lambda g: squared_error(g, labels))
+    assert eqx.tree_equal(one, squared, rtol=1e-12, atol=1e-14)
+    half = slopes(lambda g: beta_nll(g, labels, 0.5))
+    assert not eqx.tree_equal(half, squared, rtol=1e-3)
+
+
+def test_the_weight_of_beta_nll_is_not_differentiated(gaussian: Gaussian) -> None:
+    """d/dσ² of sg(σ^2β) ½ (r²/σ² + log σ²) is σ^2β ½ (1/σ² − r²/σ⁴)."""
+    labels, beta = observed(gaussian), 0.5
+
+    def total(diagonal: EnergyForces) -> jax.Array:
+        return beta_nll(eqx.tree_at(lambda g: g.diagonal, gaussian, diagonal), labels, beta).energy.sum()
+
+    got = jax.jit(jax.grad(total))(gaussian.diagonal).energy
+    variance, residual = gaussian.variance().energy, labels.energy - gaussian.mean.energy
+    np.testing.assert_allclose(got, variance**beta * 0.5 * (1 / variance - residual**2 / variance**2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("objective", [squared_error, marginal_nll, joint_nll, lambda *pair: beta_nll(*pair, 0.5)])
+def test_what_is_masked_never_counts(objective, gaussian: Gaussian) -> None:
+    masks = {
+        "energy_mask": np.array([True, False, True]),
+        "forces_mask": np.array([True, False, True, False, True, True, True, True, False, False]),
+    }
+    labels = observed(gaussian, **masks)
+    wild = eqx.tree_at(
+        lambda x: (x.energy, x.forces),
+        labels,
+        (
+            jnp.where(labels.energy_mask, labels.energy, jnp.nan),
+            jnp.where(labels.forces_mask[:, None], labels.forces, jnp.nan),
+        ),
+    )
+    compiled = jax.jit(objective)
+    assert eqx.tree_equal(compiled(gaussian, labels), compiled(gaussian, wild))
+
+    def total(shift: jax.Array, labels: Labels) -> jax.Array:
+        return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(objective(moved(gaussian, shift), labels)))
+
+    slope = jax.jit(jax.grad(total))
+    zero = jnp.zeros(())
+    assert np.isfinite(slope(zero, wild))
+    assert slope(zero, wild) == slope(zero, labels)
+
+
+def test_nothing_observed_costs_nothing(gaussian: Gaussian) -> None:
+    nothing = Labels.from_arrays(gaussian.partition, 3)
+    terms = marginal_nll(gaussian, nothing)
+    assert structure_mean(terms, nothing, gaussian) == 0
+    assert average_of_averages(terms, nothing) == 0
+
+
+def test_reductions_on_numbers_that_can_be_checked_by_hand() -> None:
+    partition = Partition.from_sizes([1, 2])
+    good = random_gaussian(22)
+    terms = EnergyForces(jnp.array([1.0, 2.0]), jnp.ones((3, 3)))
+    labels = Labels.from_arrays(partition, 3, energy=np.zeros(2), forces=np.zeros((3, 3)))
+    distribution = eqx.tree_at(lambda g: g.partition, good, partition)
+    assert structure_mean(terms, labels, distribution) == pytest.approx(((1 + 3) + (2 + 6)) / 2)
+    assert average_of_averages(terms, labels) == pytest.approx(1.5 + 1.0)
+    heavy = weighted(terms, 2.0, 10.0)
+    assert structure_mean(heavy, labels, distribution) == pytest.approx(((2 + 30) + (4 + 60)) / 2)
+
+
+def test_a_structure_without_labels_does_not_dilute_the_mean() -> None:
+    partition = Partition.from_sizes([1, 2])
+    distribution = eqx.tree_at(lambda g: g.partition, random_gaussian(23), partition)
+    labels = Labels.from_arrays(partition, 3, energy=np.zeros(2), energy_mask=np.array([True, False]))
+    terms = EnergyForces(jnp.array([5.0, 0.0]), jnp.zeros((3, 3)))
+    assert structure_mean(terms, labels, distribution) == pytest.approx(5.0)
