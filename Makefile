@@ -10,6 +10,8 @@ READY  := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.cache/jax
 export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2
 export JAX_PLATFORMS ?= cpu
+# Programs in tests run for milliseconds but would compile for seconds.
+pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
 
 .PHONY: setup demo test lint types layers pytest test-slow lock clean
 .DELETE_ON_ERROR:

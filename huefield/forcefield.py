@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key, PyTree
 
-from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, mixture
+from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Partition, mixture
 from huefield.core.config import FrozenConfig
 from huefield.core.lowrank import safe_sqrt
 from huefield.noise import AbstractNoise, NoiseConfig
@@ -41,10 +41,19 @@ class ForceField(eqx.Module):
 
     def __call__(self, graph: Graph) -> Gaussian:
         """The distribution that this member predicts: mean (E_θ, −∂E_θ/∂r) and the covariance of its noise model."""
-        outputs = differentiate(self.potential, self.noise.levels, graph)
+        outputs = differentiate(self.potential, self._levels, graph)
         covariance = self.noise.covariance(outputs, graph)
         mean = EnergyForces(outputs.energy, -outputs.energy_gradient)
         return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
+
+    def _levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+        needed = self.noise.raw_outputs
+        if raw.shape[1] != len(needed):
+            raise ValueError(
+                f"{type(self.potential).__name__} gives {raw.shape[1]} raw outputs, but {type(self.noise).__name__} "
+                f"needs {len(needed)}: {', '.join(needed)}"
+            )
+        return self.noise.levels(raw, partition)
 
 
 class Prediction(eqx.Module):

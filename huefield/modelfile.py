@@ -58,9 +58,9 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "sha256": _BLANK,
     }
     tensors = {name: np.asarray(array) for name, array in _named_arrays(member).items()}
-    blank = format_tensors(tensors, metadata)
+    blank = _with_sorted_header(format_tensors(tensors, metadata))
     digest = hashlib.sha256(blank).hexdigest()
-    write_bytes(Path(path), blank.replace(_BLANK.encode(), digest.encode(), 1))
+    write_bytes(Path(path), blank.replace(_digest_entry(_BLANK), _digest_entry(digest), 1))
 
 
 def load(
@@ -93,6 +93,19 @@ def load(
     return Ensemble(members, "vmap" if metadata["strategy"] == "vmap" else "loop")
 
 
+def _with_sorted_header(content: bytes) -> bytes:
+    """The same safetensors file with the keys of its header in order, so that equal models are equal files."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+def _digest_entry(digest: str) -> bytes:
+    """How the checksum stands in the header; the same text inside a string there has its quotes escaped."""
+    return f'"sha256":"{digest}"'.encode()
+
+
 def _named_arrays(tree: Any) -> dict[str, Any]:
     leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array_like))
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
@@ -111,7 +124,7 @@ def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:
             f"{path}: the file is damaged: it has {len(content)} bytes but should have {expected_size}; copy it again"
         )
     digest = metadata.get("sha256", "")
-    blank = content.replace(digest.encode(), _BLANK.encode(), 1)
+    blank = content.replace(_digest_entry(digest), _digest_entry(_BLANK), 1)
     if len(digest) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != digest:
         raise ModelFileError(f"{path}: the file is damaged: its content does not match its checksum; copy it again")
     _check_entries(path, metadata)

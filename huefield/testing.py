@@ -103,7 +103,7 @@ def check_samples(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> N
         scale = np.sqrt(np.outer(np.diag(dense), np.diag(dense)) + dense**2) / np.sqrt(count)
         rounding = 10 * np.finfo(dtype).eps * np.abs(mean).max()
         assert np.all(np.abs(np.cov(table.T, bias=True) - dense) <= 5 * scale + rounding), "covariance of the samples"
-        assert np.all(np.abs(table.mean(0) - mean) <= 5 * np.sqrt(np.diag(dense) / count) + rounding), "their mean"
+        assert np.all(np.abs((table - mean).mean(0)) <= 5 * np.sqrt(np.diag(dense) / count) + rounding), "their mean"
 
 
 def check_log_prob(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import jax
+import jaxtyping
 import pytest
 
 
@@ -18,3 +19,9 @@ def x64() -> Iterator[None]:
     """Run a test in double precision."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture
+def as_users_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the shape checks that pytest adds, so that ours are the ones that speak."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)

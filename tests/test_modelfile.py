@@ -23,6 +23,7 @@ import huefield
 from huefield import Ensemble, ForceField, modelfile
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
+from huefield.data import toy_graph
 from huefield.forcefield import Strategy
 from huefield.modelfile import ModelFileError
 from huefield.noise import AbstractNoise, ColoredNoise, Covariance, VanillaNoise, WhiteNoise
@@ -138,6 +139,22 @@ class TestRoundTrip:
         huefield.save(ensemble, tmp_path / "first.hue")
         huefield.save(huefield.load(tmp_path / "first.hue"), tmp_path / "second.hue")
         assert eqx.tree_equal(huefield.load(tmp_path / "second.hue"), ensemble)
+
+    def test_equal_models_are_equal_files(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            huefield.save(random_ensemble(ColoredNoise.Config()), tmp_path / name)
+        assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+    @pytest.mark.usefixtures("x64")
+    @pytest.mark.parametrize("version", [1])
+    def test_files_of_every_format_version_still_load(self, version: int) -> None:
+        golden = Path(__file__).parent / "golden" / f"model-v{version}"
+        expected = json.loads(golden.with_suffix(".json").read_text())
+        prediction = huefield.load(golden.with_suffix(".safetensors")).predict(toy_graph([-0.7, 0.1, 0.9]))
+        np.testing.assert_allclose(prediction.energy, expected["energy"], rtol=1e-6)
+        np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
+        np.testing.assert_allclose(prediction.uncertainty.energy, expected["energy_uncertainty"], rtol=1e-6)
+        np.testing.assert_allclose(prediction.uncertainty.forces, expected["forces_uncertainty"], rtol=1e-6)
 
     def test_file_is_laid_out_as_documented(self, tiny: Path) -> None:
         content = tiny.read_bytes()

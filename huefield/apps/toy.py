@@ -11,16 +11,18 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pydantic import Field
+from scipy.stats import spearmanr
 
 from huefield import __version__
 from huefield.core.config import FrozenConfig
 from huefield.core.files import replacing, write_bytes
 from huefield.data import toy
 from huefield.evaluation import gaussian_nll, plots, rmse
-from huefield.forcefield import Ensemble, ForceField, Prediction
+from huefield.forcefield import Ensemble, ForceField
 from huefield.modelfile import save
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise
 from huefield.potentials import MLPPotential
@@ -60,14 +62,23 @@ class ToyConfig(FrozenConfig):
         )
 
 
+class PredictedCurves(eqx.Module):
+    """What an ensemble predicts at points x: means, and the two standard deviations."""
+
+    mean: toy.Curve
+    aleatoric: toy.Curve
+    epistemic: toy.Curve
+
+
 class ToyResult(eqx.Module):
     """A trained toy: data, ensemble and its prediction on the grid and on the training points."""
 
     config: ToyConfig = eqx.field(static=True)
     data: toy.ToyData
     ensemble: Ensemble
-    on_grid: Prediction
-    on_train: Prediction
+    gamma: Float[np.ndarray, " M"] | None
+    on_grid: PredictedCurves
+    on_train: PredictedCurves
 
     @property
     def inside(self) -> Bool[np.ndarray, " n"]:
@@ -80,45 +91,65 @@ def run_toy(config: ToyConfig, report: Callable[[Progress], None] = lambda progr
     """Draw the data and train the ensemble, in double precision."""
     with jax.enable_x64(True):
         data_key, member_key = jax.random.split(jax.random.key(config.seed))
-        data = toy.draw(config.process, np.linspace(*config.view, config.grid_points), key=data_key)
+        data = toy.draw_toy(config.process, np.linspace(*config.view, config.grid_points), key=data_key)
         architecture = ForceField.Config(potential=config.potential, noise=config.noise)
         ensemble = Ensemble.build(architecture, config.members, key=member_key, strategy="vmap")
-        graph, labels = toy.as_graph(data.train.x), toy.as_labels(data.train)
+        graph, labels = toy.toy_graph(data.train.x), toy.toy_labels(data.train)
         ensemble = fit(ensemble, graph, labels, config.stages, report=report)
-        on_grid = ensemble.predict(toy.as_graph(data.truth.x))
-        return ToyResult(config, data, ensemble, jax.device_get(on_grid), jax.device_get(ensemble.predict(graph)))
+        noise = ensemble.members.noise
+        gamma = np.asarray(noise.gamma.gamma).ravel() if isinstance(noise, ColoredNoise) else None
+        return ToyResult(config, data, ensemble, gamma, *(_predict(ensemble, x) for x in (data.truth.x, data.train.x)))
+
+
+def _predict(ensemble: Ensemble, x: Float[np.ndarray, " n"]) -> PredictedCurves:
+    prediction = ensemble.predict(toy.toy_graph(x))
+    parts = prediction.distribution.mean, prediction.uncertainty_aleatoric, prediction.uncertainty_epistemic
+    return PredictedCurves(*(toy.Curve(x, np.asarray(part.energy), np.asarray(part.forces)[:, 0]) for part in parts))
 
 
 def summarise(result: ToyResult) -> dict[str, Any]:
     """The numbers of a toy, ready for JSON. The same configuration gives the same numbers."""
     inside = result.inside
-    noise = result.ensemble.members.noise
     return {
         "huefield": __version__,
         "config": result.config.model_dump(mode="json"),
         "true_gamma": result.config.process.length_scale**-2,
-        "gamma": np.asarray(noise.gamma.gamma).ravel().tolist() if isinstance(noise, ColoredNoise) else None,
+        "gamma": None if result.gamma is None else result.gamma.tolist(),
+        "aleatoric_rank_correlation_with_disagreement": _follows_disagreement(result),
         "training_points": _scores(result.on_train, result.data.train, np.ones(result.data.train.x.size, bool)),
         "inside_training_interval": _scores(result.on_grid, result.data.realisation, inside),
         "outside_training_interval": _scores(result.on_grid, result.data.realisation, ~inside),
     }
 
 
-def _scores(prediction: Prediction, curve: toy.Curve, where: Bool[np.ndarray, " n"]) -> dict[str, float | None] | None:
-    """Errors against the noisy realisation, and the root mean variances."""
+def _follows_disagreement(result: ToyResult) -> float | None:
+    """Rank correlation, over the training points, of the force noise with the spread of observed forces within 0.1 Å.
+
+    Positive where the noise grows where points crowd and disagree; None without noise.
+    """
+    train, noise = result.data.train, result.on_train.aleatoric.forces
+    near = np.abs(train.x[:, None] - train.x[None, :]) < 0.1
+    disagreement = np.array([np.std(train.forces[row]) for row in near])
+    if np.ptp(noise) == 0 or np.ptp(disagreement) == 0:
+        return None
+    return float(spearmanr(disagreement, noise).statistic)
+
+
+def _scores(
+    predicted: PredictedCurves, target: toy.Curve, where: Bool[np.ndarray, " n"]
+) -> dict[str, float | None] | None:
+    """Errors against the noisy realisation, and the root mean squares of both standard deviations."""
     if not where.any():
         return None
     scores: dict[str, float | None] = {}
-    aleatoric, epistemic = prediction.uncertainty_aleatoric, prediction.uncertainty_epistemic
-    for name, mean, target in (
-        ("energy", prediction.energy, curve.energy),
-        ("forces", prediction.forces[:, 0], curve.forces),
-    ):
-        parts = [np.asarray(getattr(part, name)).reshape(-1)[where] for part in (aleatoric, epistemic)]
-        error, variance = (target - np.asarray(mean))[where], parts[0] ** 2 + parts[1] ** 2
-        scores[f"{name}_rmse"] = rmse(error)
-        scores[f"{name}_nll"] = gaussian_nll(error, variance) if np.all(variance > 0) else None
-        scores[f"{name}_aleatoric"], scores[f"{name}_epistemic"] = rmse(parts[0]), rmse(parts[1])
+    for name in ("energy", "forces"):
+        mean, aleatoric, epistemic, truth = (
+            getattr(curve, name)[where] for curve in (predicted.mean, predicted.aleatoric, predicted.epistemic, target)
+        )
+        variance = aleatoric**2 + epistemic**2
+        scores[f"{name}_rmse"] = rmse(truth - mean)
+        scores[f"{name}_nll"] = gaussian_nll(truth - mean, variance) if np.all(variance > 0) else None
+        scores[f"{name}_aleatoric"], scores[f"{name}_epistemic"] = rmse(aleatoric), rmse(epistemic)
     return scores
 
 
@@ -139,12 +170,11 @@ def draw_figure(result: ToyResult) -> Figure:
     return figure
 
 
-def _draw_quantity(above: Any, below: Any, result: ToyResult, name: str) -> None:
-    data, prediction, process = result.data, result.on_grid, result.config.process
+def _draw_quantity(above: Axes, below: Axes, result: ToyResult, name: str) -> None:
+    data, predicted, process = result.data, result.on_grid, result.config.process
     x = data.truth.x
     mean, aleatoric, epistemic = (
-        np.asarray(getattr(part, name)).reshape(-1)
-        for part in (prediction.distribution.mean, prediction.uncertainty_aleatoric, prediction.uncertainty_epistemic)
+        getattr(curve, name) for curve in (predicted.mean, predicted.aleatoric, predicted.epistemic)
     )
     plots.draw_bands(above, x, mean, aleatoric, epistemic)
     above.plot(x, getattr(data.truth, name), color=plots.TRUTH, ls="--", lw=0.9, label="truth")

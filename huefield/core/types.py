@@ -85,6 +85,8 @@ class EnergyForcesStack(eqx.Module):
         return self.energy.shape[0]
 
     def __getitem__(self, index: int) -> EnergyForces:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"entry {index} is out of range: the stack has {len(self)}")
         return EnergyForces(self.energy[index], self.forces[index])
 
     @classmethod

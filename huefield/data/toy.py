@@ -11,9 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 from pydantic import Field
 
 from huefield.core import Graph, Labels, Partition
+from huefield.core.checks import require_shape
 from huefield.core.config import FrozenConfig
 
 
@@ -75,7 +77,7 @@ def symmetric_root(covariance: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def draw(process: ToyProcess, grid: Float[np.ndarray, " n"], *, key: Key[Array, ""]) -> ToyData:
+def draw_toy(process: ToyProcess, grid: Float[np.ndarray, " n"], *, key: Key[Array, ""]) -> ToyData:
     """Draw training points and one realisation of the noise, there and on the grid."""
     points_key, noise_key, nugget_key = jax.random.split(key, 3)
     with jax.enable_x64(True):
@@ -95,13 +97,15 @@ def draw(process: ToyProcess, grid: Float[np.ndarray, " n"], *, key: Key[Array, 
     )
 
 
-def as_graph(x: Float[np.ndarray, " n"]) -> Graph:
-    """Each point as a structure of one site with one coordinate."""
-    positions = jnp.asarray(x, jnp.result_type(float))[:, None]
-    return Graph(positions, jnp.zeros(x.size, jnp.int32), Partition.from_sizes([1] * x.size))
+def toy_graph(x: ArrayLike) -> Graph:
+    """Each of the points x as a structure of one site with one coordinate."""
+    points = np.asarray(x)
+    require_shape("x", points, (None,))
+    positions = jnp.asarray(points, jnp.result_type(float))[:, None]
+    return Graph(positions, jnp.zeros(points.size, jnp.int32), Partition.from_sizes([1] * points.size))
 
 
-def as_labels(curve: Curve) -> Labels:
-    """The energies and forces of a curve as labels of :func:`as_graph`."""
+def toy_labels(curve: Curve) -> Labels:
+    """The energies and forces of a curve as labels of :func:`toy_graph`."""
     partition = Partition.from_sizes([1] * curve.x.size)
     return Labels.from_arrays(partition, 1, energy=curve.energy, forces=curve.forces[:, None])

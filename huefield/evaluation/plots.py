@@ -46,28 +46,15 @@ def publication_style() -> Iterator[None]:
 def draw_bands(ax: Axes, x: Values, mean: Values, aleatoric: Values, epistemic: Values, *, widths: float = 2.0) -> None:
     """A mean with its noise band inside the band of the total uncertainty; what is between them is epistemic.
 
-    ``aleatoric`` and ``epistemic`` are standard deviations; bands reach ``widths`` of them to each side.
+    ``aleatoric`` and ``epistemic`` are standard deviations; bands reach ``widths`` of them to each side. A band of no
+    width anywhere is left out.
     """
     total = np.hypot(aleatoric, epistemic)
-    number = f"{widths:g}σ"
-    ax.fill_between(
-        x,
-        mean - widths * total,
-        mean + widths * total,
-        color=EPISTEMIC,
-        alpha=0.28,
-        lw=0,
-        label=f"+ epistemic, {number}",
-    )
-    ax.fill_between(
-        x,
-        mean - widths * aleatoric,
-        mean + widths * aleatoric,
-        color=ALEATORIC,
-        alpha=0.75,
-        lw=0,
-        label=f"aleatoric, {number}",
-    )
+    bands = ((total, EPISTEMIC, 0.28, "+ epistemic"), (aleatoric, ALEATORIC, 0.75, "aleatoric"))
+    for sigma, color, alpha, name in bands:
+        low, high = mean - widths * sigma, mean + widths * sigma
+        if np.any(sigma > 0):
+            ax.fill_between(x, low, high, color=color, alpha=alpha, lw=0, label=f"{name}, {widths:g}σ")
     ax.plot(x, mean, color=MEAN, label="mean")
 
 

@@ -1,7 +1,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -12,12 +11,6 @@ TOLERANCE = {"float32": 2e-4, "float64": 1e-10}
 STRUCTURES = range(len(SIZES))
 
 linear = eqx.filter_jit(Gaussian.linear)
-
-
-@pytest.fixture
-def as_users_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the shape checks that pytest adds, so that ours are the ones that speak."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def random_direction(seed: int, partition: Partition, dimension: int = 3) -> jax.Array:

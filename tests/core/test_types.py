@@ -1,7 +1,6 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -9,12 +8,6 @@ from huefield.core import EnergyForces, EnergyForcesStack, Graph, Labels, Partit
 from tests.core.helpers import SIZES, padded_partition
 
 EMPTY_IN_THE_MIDDLE = [2, 0, 3]
-
-
-@pytest.fixture
-def as_users_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the shape checks that pytest adds, so that ours are the ones that speak."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 class TestPartition:
@@ -254,3 +247,11 @@ class TestEnergyForcesStack:
         assert len(empty) == 0
         assert (empty.energy.shape, empty.forces.shape) == ((0, 3), (0, 4, 2))
         assert {str(empty.energy.dtype), str(empty.forces.dtype)} == {precision}
+
+
+def test_a_stack_ends_when_it_is_iterated_over() -> None:
+    stack = EnergyForcesStack(jnp.arange(6.0).reshape(2, 3), jnp.zeros((2, 4, 3)))
+    assert [float(entry.energy[0]) for entry in stack] == [0.0, 3.0]
+    assert float(stack[-1].energy[0]) == 3.0
+    with pytest.raises(IndexError, match="entry 2 is out of range: the stack has 2"):
+        stack[2]

@@ -20,8 +20,8 @@ SMALL = {"kind": "mlp", "width": 8, "depth": 1}
 
 @pytest.fixture
 def problem() -> tuple[Graph, Labels]:
-    data = toy.draw(toy.ToyProcess(num_train=8), np.linspace(-1, 1, 5), key=jax.random.key(0))
-    return toy.as_graph(data.train.x), toy.as_labels(data.train)
+    data = toy.draw_toy(toy.ToyProcess(num_train=8), np.linspace(-1, 1, 5), key=jax.random.key(0))
+    return toy.toy_graph(data.train.x), toy.toy_labels(data.train)
 
 
 def ensemble(noise: dict[str, object], members: int = 2, strategy: str = "vmap") -> Ensemble:
