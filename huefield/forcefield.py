@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, get_args
 
 import equinox as eqx
 import jax
@@ -18,8 +18,9 @@ from huefield.noise import AbstractNoise, NoiseConfig
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 
 T = TypeVar("T")
-Strategy = Literal["vmap", "loop"]
-"""Members side by side (``vmap``) or one after the other (``loop``, faster for molecules on CPUs)."""
+Strategy = Literal["auto", "vmap", "loop"]
+"""Members side by side (``vmap``), or one after the other (``loop``); ``auto`` is ``loop`` on CPUs, which is faster for
+molecules there, and ``vmap`` elsewhere."""
 
 
 class ForceField(eqx.Module):
@@ -59,7 +60,7 @@ class ForceField(eqx.Module):
 class Prediction(eqx.Module):
     """What an ensemble says: the joint distribution, and the mean of each member.
 
-    Everything called ``*_uncertainty`` is a standard deviation, in eV or eV/Å.
+    Everything called ``*_uncertainty*`` is a standard deviation, in eV or eV/Å.
     """
 
     distribution: Gaussian
@@ -76,29 +77,58 @@ class Prediction(eqx.Module):
         return self.distribution.mean.forces
 
     @property
-    def uncertainty(self) -> EnergyForces:
-        """Total standard deviations."""
-        return jax.tree.map(safe_sqrt, self.distribution.variance())
+    def energy_ensemble(self) -> Float[Array, "M S"]:
+        """Energy of each member."""
+        return self.members.energy
 
     @property
-    def uncertainty_aleatoric(self) -> EnergyForces:
-        """Standard deviations of the noise."""
-        return jax.tree.map(safe_sqrt, self.distribution.aleatoric_variance())
+    def forces_ensemble(self) -> Float[Array, "M A D"]:
+        """Forces of each member."""
+        return self.members.forces
 
     @property
-    def uncertainty_epistemic(self) -> EnergyForces:
-        """Standard deviations between members."""
-        return jax.tree.map(safe_sqrt, self.distribution.epistemic_variance())
+    def energy_uncertainty(self) -> Float[Array, " S"]:
+        """Total, of noise and members together."""
+        return safe_sqrt(self.distribution.variance().energy)
+
+    @property
+    def forces_uncertainty(self) -> Float[Array, "A D"]:
+        """Total, of noise and members together."""
+        return safe_sqrt(self.distribution.variance().forces)
+
+    @property
+    def energy_uncertainty_aleatoric(self) -> Float[Array, " S"]:
+        """Of the noise."""
+        return safe_sqrt(self.distribution.aleatoric_variance().energy)
+
+    @property
+    def forces_uncertainty_aleatoric(self) -> Float[Array, "A D"]:
+        """Of the noise."""
+        return safe_sqrt(self.distribution.aleatoric_variance().forces)
+
+    @property
+    def energy_uncertainty_epistemic(self) -> Float[Array, " S"]:
+        """Of the disagreement of members."""
+        return safe_sqrt(self.distribution.epistemic_variance().energy)
+
+    @property
+    def forces_uncertainty_epistemic(self) -> Float[Array, "A D"]:
+        """Of the disagreement of members."""
+        return safe_sqrt(self.distribution.epistemic_variance().forces)
 
 
 class Ensemble(eqx.Module):
     """M members of one architecture; every array of ``members`` has a leading axis M."""
 
     members: ForceField
-    strategy: Strategy = eqx.field(static=True, default="loop")
+    strategy: Strategy = eqx.field(static=True, default="auto")
+
+    def __check_init__(self) -> None:
+        if self.strategy not in get_args(Strategy):
+            raise ValueError(f"strategy must be one of {get_args(Strategy)}, but is {self.strategy!r}")
 
     @classmethod
-    def from_members(cls, members: Sequence[ForceField], *, strategy: Strategy = "loop") -> "Ensemble":
+    def from_members(cls, members: Sequence[ForceField], *, strategy: Strategy = "auto") -> "Ensemble":
         """Put members together that were trained apart."""
         if not members:
             raise ValueError("an ensemble needs at least one member, but got none")
@@ -117,12 +147,13 @@ class Ensemble(eqx.Module):
         num_members: int,
         *,
         key: Key[Array, ""],
-        strategy: Strategy = "loop",
+        strategy: Strategy = "auto",
     ) -> "Ensemble":
         """An ensemble whose members differ in their random weights."""
         if num_members < 1:
             raise ValueError(f"an ensemble needs at least one member, but num_members is {num_members}")
-        return cls(eqx.filter_vmap(lambda k: config.build(key=k))(jax.random.split(key, num_members)), strategy)
+        keys = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(num_members))
+        return cls(eqx.filter_vmap(lambda k: config.build(key=k))(keys), strategy)
 
     @property
     def num_members(self) -> int:
@@ -135,24 +166,37 @@ class Ensemble(eqx.Module):
             raise IndexError(f"member {index} is out of range: the ensemble has {self.num_members}")
         return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, self.members)
 
+    def map_noise(self, change: Callable[[AbstractNoise], AbstractNoise]) -> "Ensemble":
+        """The ensemble with each member's noise model changed, as in ``map_noise(lambda n: n.with_gamma(4.0))``."""
+        noise = eqx.filter_vmap(change)(self.members.noise)
+        return eqx.tree_at(lambda e: e.members.noise, self, noise)
+
     def __call__(self, graph: Graph) -> Gaussian:
         """The moment-matched mixture of the members' distributions."""
-        return mixture(self.member_distributions(graph))
+        return mixture(self._member_distributions(graph))
 
-    def member_distributions(self, graph: Graph) -> Gaussian:
-        """The distribution of each member, on a leading axis M."""
-        return map_members(lambda member: member(graph), self.members, self.strategy)
+    def predict(self, graph: Graph) -> Prediction:
+        """Mean, noise and members' spread of energies and forces, in one compiled program.
+
+        Raises ``ValueError`` where any of it is not a finite number.
+        """
+        prediction = self._compiled_prediction(graph)
+        prediction.distribution.__check_init__()
+        return prediction
 
     @eqx.filter_jit
-    def predict(self, graph: Graph) -> Prediction:
-        """Mean, noise and members' spread of energies and forces, in one compiled program."""
-        members = self.member_distributions(graph)
+    def _compiled_prediction(self, graph: Graph) -> Prediction:
+        members = self._member_distributions(graph)
         return Prediction(mixture(members), EnergyForcesStack(members.mean.energy, members.mean.forces))
+
+    def _member_distributions(self, graph: Graph) -> Gaussian:
+        """The distribution of each member; its arrays have a leading axis M, which only ``mixture`` understands."""
+        return map_members(lambda member: member(graph), self.members, self.strategy)
 
 
 def map_members(function: Callable[[PyTree], T], members: PyTree, strategy: Strategy) -> T:
     """Apply a function to each member of a stacked tree: the one place where members are mapped over."""
-    if strategy == "vmap":
+    if strategy == "vmap" or (strategy == "auto" and jax.default_backend() != "cpu"):
         return eqx.filter_vmap(function)(members)
     arrays, static = eqx.partition(members, eqx.is_array)
     results_static: list[PyTree] = []

@@ -7,7 +7,6 @@ Layout of format version 1: a safetensors file whose metadata has
 ``format_version`` the version
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
-``strategy``       how members are mapped over
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -18,20 +17,22 @@ import hashlib
 import json
 from pathlib import Path
 from statistics import mode
-from typing import Any, get_args
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pydantic import ValidationError
+from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
 from huefield import __version__
+from huefield.core.checks import require_finite
 from huefield.core.config import explain
 from huefield.core.files import write_bytes
-from huefield.forcefield import Ensemble, ForceField, Strategy
+from huefield.forcefield import Ensemble, ForceField
 
 FORMAT = "huefield-model"
 FORMAT_VERSION = 1
@@ -54,10 +55,11 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "format_version": str(FORMAT_VERSION),
         "huefield": __version__,
         "config": json.dumps(config),
-        "strategy": ensemble.strategy,
         "sha256": _BLANK,
     }
     tensors = {name: np.asarray(array) for name, array in _named_arrays(member).items()}
+    for name, array in tensors.items():
+        require_finite(f"parameter {name}", array, hint="a model that is not a number is not worth a file")
     blank = _with_sorted_header(format_tensors(tensors, metadata))
     digest = hashlib.sha256(blank).hexdigest()
     write_bytes(Path(path), blank.replace(_digest_entry(_BLANK), _digest_entry(digest), 1))
@@ -89,8 +91,11 @@ def load(
             "If it has a potential or noise model of your own, pass config_type"
         ) from error
     skeleton = eqx.filter_eval_shape(lambda: config.build(key=jax.random.key(0)))
-    members = _filled(path, skeleton, parse_tensors(content), dtype)
-    return Ensemble(members, "vmap" if metadata["strategy"] == "vmap" else "loop")
+    try:
+        tensors = parse_tensors(content)
+    except SafetensorError as error:
+        raise ModelFileError(f"{path}: the parameters cannot be read: {error}") from error
+    return Ensemble(_filled(path, skeleton, tensors, dtype))
 
 
 def _with_sorted_header(content: bytes) -> bytes:
@@ -132,7 +137,7 @@ def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:
 
 
 def _check_entries(path: Path, metadata: dict[str, str]) -> None:
-    missing = [name for name in ("format_version", "huefield", "config", "strategy") if name not in metadata]
+    missing = [name for name in ("format_version", "huefield", "config") if name not in metadata]
     if missing:
         raise ModelFileError(f"{path}: not written by huefield: its header lacks {missing}")
     if not metadata["format_version"].isdecimal():
@@ -142,8 +147,6 @@ def _check_entries(path: Path, metadata: dict[str, str]) -> None:
             f"{path}: format version {metadata['format_version']} is newer than this huefield ({__version__}) can read "
             f"({FORMAT_VERSION}); it was written by huefield {metadata['huefield']}: upgrade to that or later"
         )
-    if metadata["strategy"] not in get_args(Strategy):
-        raise ModelFileError(f"{path}: strategy {metadata['strategy']!r} is none of {get_args(Strategy)}")
 
 
 def _header(path: Path, content: bytes) -> tuple[dict[str, str], int]:

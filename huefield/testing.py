@@ -21,7 +21,7 @@ from huefield.core.config import FrozenConfig
 from huefield.forcefield import ForceField
 from huefield.noise import AbstractNoise
 from huefield.potentials import AbstractPotential, AtomOutputs
-from huefield.training.likelihoods import marginal_nll, structure_mean
+from huefield.training.likelihoods import joint_nll, marginal_nll, structure_mean
 
 SIZES = (3, 1, 5)
 RELATIVE = {"float32": 1e-3, "float64": 1e-9}
@@ -84,8 +84,10 @@ def check_positive_semidefinite(noise: AbstractNoise, dtype: str, *, key: Key[Ar
 
 
 def check_marginals(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """The marginal variances are the diagonal of the dense covariance."""
+    """The marginal variances are the diagonal of the dense covariance; padding atoms have none."""
     gaussian = _distribution(noise, key)
+    padding = np.asarray(gaussian.variance().forces)[~np.asarray(gaussian.partition.atom_mask)]
+    assert np.all(padding == 0), f"padding atoms have the variances {padding}"
     for structure in range(len(SIZES)):
         marginal = flatten(gaussian.variance(), gaussian.partition, structure)
         np.testing.assert_allclose(marginal, np.diag(gaussian.covariance(structure)), rtol=RELATIVE[dtype])
@@ -135,7 +137,9 @@ def check_tiny_noise(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -
 
     def loss(member: ForceField) -> Float[Array, ""]:
         gaussian = member(graph)
-        return structure_mean(marginal_nll(gaussian, labels), labels, gaussian)
+        return structure_mean(marginal_nll(gaussian, labels), labels, graph.partition) + jnp.sum(
+            joint_nll(gaussian, labels)
+        )
 
     value_and_gradient = eqx.filter_jit(eqx.filter_value_and_grad(loss))
     for shift in (-1e1, -1e3, -1e6):

@@ -38,8 +38,13 @@ def require_positive(name: str, array: Any, *, hint: str = "") -> None:
     _require(name, array, lambda a: (a > 0) & np.isfinite(a), "positive", hint)
 
 
+def require_within(name: str, array: Any, lowest: int, highest: int) -> None:
+    """Raise if any value lies outside of lowest ... highest, naming the first."""
+    _require(name, array, lambda a: (a >= lowest) & (a <= highest), f"between {lowest} and {highest}", "")
+
+
 def _require(name: str, array: Any, holds: Any, adjective: str, hint: str) -> None:
-    if not is_concrete(array) and not isinstance(array, int | float | list | tuple):
+    if not is_concrete(array):
         return
     values = np.asarray(array)
     bad = ~holds(values)

@@ -2,8 +2,9 @@ r"""The joint Gaussian over the energy and the forces of a structure: covariance
 
 Every prediction of huefield is y = (E, F_1x, ..., F_Nz) ~ N(mean, diag(d) + U Uᵀ). In the colored noise model of
 [J23] arXiv:2312.04174v1, U has one column u = (ρ, −∂ρ/∂r) and d = (0, γρ²): the diagonal of the sum is [J23]
-Eq. force_var_colored_simplified, the rest the covariance between energy and force observations that follows from
-[J23] Eq. force_cov. An ensemble of M members adds the columns (mean_m − mean)/√M, its epistemic part.
+Eq. force_var_colored_simplified, the rest of it follows from the derivatives of [J23] Eq. e_cov with respect to one
+argument (energy and forces) and to both (Eq. force_cov, forces among each other). An ensemble of M members adds the
+columns (mean_m − mean)/√M, its epistemic part.
 
 ======================  =====================================================
 symbol                  code
@@ -82,7 +83,7 @@ class Gaussian(eqx.Module):
         return dense
 
     def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
-        """One draw of energies and forces that are consistent with each other."""
+        """One draw of energies and forces that are consistent with each other; structures are drawn independently."""
         energy_key, forces_key, latent_key = jax.random.split(key, 3)
         columns = self.columns
         latent = jax.random.normal(latent_key, columns.energy.shape, columns.energy.dtype)

@@ -30,24 +30,22 @@ def observe_scalar(
     """Posterior of the latent z ~ N(0, I) after seeing e = row·z + N(0, noise_var), for each structure.
 
     With v = |row|² + noise_var the posterior mean is ``gain`` e, gain = row / v, and the posterior covariance
-    I − row rowᵀ / v has the symmetric square root I − (1 − sqrt(noise_var / v)) r̂ r̂ᵀ, r̂ = row / |row|. Exact for
+    I − row rowᵀ / v has the symmetric square root I − row rowᵀ / (v (1 + sqrt(noise_var / v))). Exact for
     noise_var = 0, where it is a projection.
 
     Returns:
         The gain and the square root of the posterior covariance. Where row = 0: zero and the identity.
     """
-    norm2 = jnp.sum(row**2, axis=0)
-    variance = norm2 + noise_var
-    shrink = 1.0 - safe_sqrt(safe_divide(noise_var, variance))
-    outer = row[:, None] * row[None, :]
-    root = jnp.eye(row.shape[0], dtype=row.dtype)[:, :, None] - safe_divide(shrink, norm2) * outer
-    return safe_divide(row, jnp.broadcast_to(variance, row.shape)), root
+    variance = jnp.sum(row**2, axis=0) + noise_var
+    gain = safe_divide(row, jnp.broadcast_to(variance, row.shape))
+    shrunk = gain / (1.0 + safe_sqrt(safe_divide(noise_var, variance)))
+    return gain, jnp.eye(row.shape[0], dtype=row.dtype)[:, :, None] - row[:, None] * shrunk[None, :]
 
 
 def safe_sqrt(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
-    """Square root with derivative 0 instead of infinity at 0."""
-    positive = x > 0
-    return jnp.where(positive, jnp.sqrt(jnp.where(positive, x, 1.0)), 0.0)
+    """Square root with derivative 0 instead of infinity at 0; NaN of NaN and of negative numbers."""
+    zero = x == 0
+    return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, x)))
 
 
 def atomwise_log_prob(

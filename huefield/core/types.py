@@ -12,7 +12,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from huefield.core.checks import require_finite, require_shape
+from huefield.core.checks import require_finite, require_shape, require_within
+from huefield.core.neighbours import Neighbours
+
+MAX_ATOMIC_NUMBER = 118
 
 
 class Partition(eqx.Module):
@@ -23,6 +26,9 @@ class Partition(eqx.Module):
 
     structure_index: Int[Array, " A"]
     num_structures: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_within("structure_index", self.structure_index, 0, self.num_structures)
 
     @classmethod
     def from_sizes(cls, sizes: list[int]) -> "Partition":
@@ -60,12 +66,29 @@ class Graph(eqx.Module):
     positions: Float[Array, "A D"]
     atomic_numbers: Int[Array, " A"]
     partition: Partition
+    neighbours: Neighbours | None = None
+    """Within a cutoff; None for potentials that need none."""
+    cells: Float[Array, "S 3 3"] | None = None
+    """Lattice vectors as rows, zeros for structures without a cell; None where no structure has one."""
 
     def __check_init__(self) -> None:
         num_atoms = self.partition.num_atoms
         require_shape("positions", self.positions, (num_atoms, None))
         require_shape("atomic_numbers", self.atomic_numbers, (num_atoms,))
         require_finite("positions", self.positions)
+        require_within("atomic_numbers", self.atomic_numbers, 0, MAX_ATOMIC_NUMBER)
+        if self.neighbours is not None:
+            require_shape("index of neighbours", self.neighbours.index, (num_atoms, None))
+        if self.cells is not None:
+            require_shape("cells", self.cells, (self.partition.num_structures, 3, 3))
+
+    def vectors(self) -> Float[Array, "A K 3"]:
+        """Vectors from each atom to its neighbours [Å]; empty slots: see :meth:`Neighbours.vectors`."""
+        if self.neighbours is None:
+            raise ValueError("the graph has no neighbours, which this potential needs: build it with make_batch")
+        return self.neighbours.vectors(
+            self.positions, None if self.cells is None else self.partition.spread(self.cells)
+        )
 
 
 class EnergyForces(eqx.Module):

@@ -36,6 +36,11 @@ class AbstractNoise(eqx.Module):
     def raw_outputs(self) -> tuple[str, ...]:
         """Names of the O raw outputs per atom that the potential has to supply."""
 
+    @property
+    def has_variance(self) -> bool:
+        """Whether a single member says anything about noise, so that it has a likelihood."""
+        return True
+
     @abstractmethod
     def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
         """The noise levels whose gradients the covariance needs, [eV]; none for a model that needs no gradient."""
@@ -46,15 +51,15 @@ class AbstractNoise(eqx.Module):
 
     @abstractmethod
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "AbstractNoise":
-        """The same model with noise levels that match the given errors when the raw outputs are zero.
+        """The same model with noise levels that match the given errors where the raw outputs are zero.
 
-        Called between the training of the mean and that of the noise. Shifts what is learned, replaces nothing.
+        They are zero before the noise is trained. Whatever was learned of offsets and γ is replaced.
         """
 
 
 def softplus_inverse(value: Number) -> Float[Array, ""]:
-    """X with log(1 + eˣ) = value."""
-    x = jnp.asarray(value, float)
+    """The x with log(1 + eˣ) = value."""
+    x = jnp.asarray(value)
     return x + jnp.log(-jnp.expm1(-x))
 
 
@@ -64,3 +69,12 @@ def positive_level(raw: Float[Array, "*n"], floor: float) -> Float[Array, "*n"]:
     [J23] only asks for ρ > 0. The floor keeps 1/ρ² finite in float32 however far a network pushes its output down.
     """
     return floor + jax.nn.softplus(raw)
+
+
+def raw_for_level(level: Number, floor: float, like: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """The raw number that :func:`positive_level` maps to ``level``, in the shape and precision of ``like``.
+
+    A level below the floor cannot be reached: what is a thousandth of the floor above it stands in.
+    """
+    above = jnp.maximum(jnp.asarray(level, like.dtype) - floor, 1e-3 * floor)
+    return jnp.broadcast_to(softplus_inverse(above), like.shape).astype(like.dtype)

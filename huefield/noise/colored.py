@@ -28,7 +28,7 @@ from pydantic import Field
 
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
-from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, softplus_inverse
+from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, raw_for_level
 from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, GlobalGamma
 
 _GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma]] = {
@@ -53,8 +53,8 @@ class ColoredNoise(AbstractNoise):
 
         def build(self) -> "ColoredNoise":
             """The model, with noise of 1 eV in all and γ = 1 Å⁻²."""
-            offset = jnp.broadcast_to(softplus_inverse(self.channels**-0.5), (self.channels,))
-            return ColoredNoise(offset=offset, gamma=_GAMMA_KINDS[self.gamma].create(self.channels), config=self)
+            gamma = _GAMMA_KINDS[self.gamma].create(self.channels)
+            return ColoredNoise(offset=jnp.zeros(self.channels), gamma=gamma, config=self).initialised(1.0, 1.0)
 
     offset: Float[Array, " C"]
     gamma: AbstractGamma
@@ -83,7 +83,7 @@ class ColoredNoise(AbstractNoise):
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
         """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""
-        offset = jnp.broadcast_to(softplus_inverse(energy_rmse * self.config.channels**-0.5), self.offset.shape)
+        offset = raw_for_level(energy_rmse * self.config.channels**-0.5, self.config.floor_ev, self.offset)
         moved = eqx.tree_at(lambda n: n.offset, self, offset)
         return moved.with_gamma((force_rmse / energy_rmse) ** 2)
 

@@ -4,8 +4,8 @@ r"""γ, the inverse squared length scale of the noise process, [Å⁻²].
 Eq. force_var_colored). It is positive by construction: γ = exp(log γ).
 
 One γ is the paper's. A γ that differs between atoms belongs to a non-stationary process. [J23] says that this needs a
-further output ζ = ∂R(r, r')/∂r' at r' = r; but for unit variance R(r, r) = 1 everywhere, its derivative along the
-diagonal is ∂R/∂r + ∂R/∂r' = 0, and R is symmetric, so both halves, and with them ζ, are 0.
+further output ζ = ∂R(r, r')/∂r' at r' = r (Eq. force_var_full). But for unit variance R(r, r) = 1 everywhere, and
+its derivative along the diagonal is ∂R/∂r + ∂R/∂r' = 0; R is symmetric, so both halves, and with them ζ, are 0.
 """
 
 from abc import abstractmethod

@@ -31,6 +31,11 @@ class VanillaNoise(AbstractNoise):
         """None."""
         return ()
 
+    @property
+    def has_variance(self) -> bool:
+        """No."""
+        return False
+
     def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
         """None."""
         return jnp.zeros((0, partition.num_structures), raw.dtype)

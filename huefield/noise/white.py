@@ -19,7 +19,7 @@ from pydantic import Field
 
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
-from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, softplus_inverse
+from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, raw_for_level
 
 
 class WhiteNoise(AbstractNoise):
@@ -39,8 +39,8 @@ class WhiteNoise(AbstractNoise):
 
         def build(self) -> "WhiteNoise":
             """The model, with noise of 1 eV and 1 eV/Å."""
-            one = softplus_inverse(1.0)
-            return WhiteNoise(energy_offset=one, force_offset=one, config=self)
+            zero = jnp.zeros(())
+            return WhiteNoise(energy_offset=zero, force_offset=zero, config=self).initialised(1.0, 1.0)
 
     energy_offset: Float[Array, ""]
     force_offset: Float[Array, ""]
@@ -69,5 +69,8 @@ class WhiteNoise(AbstractNoise):
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "WhiteNoise":
         """Offsets such that ρ and ω are the given errors where the raw outputs vanish."""
-        offsets = softplus_inverse(energy_rmse), softplus_inverse(force_rmse)
+        offsets = (
+            raw_for_level(energy_rmse, self.config.energy_floor_ev, self.energy_offset),
+            raw_for_level(force_rmse, self.config.force_floor_ev_per_angstrom, self.force_offset),
+        )
         return eqx.tree_at(lambda n: (n.energy_offset, n.force_offset), self, offsets)

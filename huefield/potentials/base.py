@@ -29,7 +29,10 @@ class AbstractPotential(eqx.Module):
 
     @abstractmethod
     def __call__(self, graph: Graph) -> AtomOutputs:
-        """Energy contribution and raw noise outputs of each atom; padding atoms may hold anything finite."""
+        """Energy contribution and raw noise outputs of each atom; padding atoms may hold anything finite.
+
+        Before training, the raw noise outputs are zero, so that a noise model starts at the levels it is given.
+        """
 
 
 def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph) -> Outputs:
@@ -40,18 +43,18 @@ def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph) ->
     """
 
     def structure_quantities(positions: Float[Array, "A D"]) -> tuple[Float[Array, "Q S"], Float[Array, "A O"]]:
-        moved = Graph(positions, graph.atomic_numbers, graph.partition)
+        moved = eqx.tree_at(lambda g: g.positions, graph, positions)
         atoms = potential(moved)
         energy = graph.partition.sum(atoms.energy)
         return jnp.concatenate([energy[None], levels(atoms.raw, graph.partition)]), atoms.raw
 
     quantities, pull_back, raw = jax.vjp(structure_quantities, graph.positions, has_aux=True)
     seeds = jnp.eye(len(quantities), dtype=quantities.dtype)
-    gradients = [pull_back(jnp.broadcast_to(seed[:, None], quantities.shape))[0] for seed in seeds]
+    gradients = jnp.stack([pull_back(jnp.broadcast_to(seed[:, None], quantities.shape))[0] for seed in seeds])
     return Outputs(
         energy=quantities[0],
         energy_gradient=gradients[0],
         raw=raw,
         levels=quantities[1:],
-        level_gradients=jnp.stack(gradients[1:]) if len(gradients) > 1 else jnp.zeros((0, *gradients[0].shape)),
+        level_gradients=gradients[1:],
     )

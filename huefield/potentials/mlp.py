@@ -52,7 +52,8 @@ class MLPPotential(AbstractPotential):
 
 
 def _network(config: MLPPotential.Config, num_raw: int, *, key: Key[Array, ""]) -> eqx.nn.MLP:
-    return eqx.nn.MLP(
+    """A random network whose raw noise outputs are zero."""
+    network = eqx.nn.MLP(
         in_size=config.dimension,
         out_size=1 + num_raw,
         width_size=config.width,
@@ -60,3 +61,6 @@ def _network(config: MLPPotential.Config, num_raw: int, *, key: Key[Array, ""]) 
         activation=_ACTIVATIONS[config.activation],
         key=key,
     )
+    energy_only = jnp.arange(1 + num_raw) == 0
+    last = jax.tree.map(lambda w: jnp.where(energy_only.reshape(-1, *[1] * (w.ndim - 1)), w, 0.0), network.layers[-1])
+    return eqx.tree_at(lambda n: n.layers[-1], network, last)

@@ -1,7 +1,7 @@
 r"""What training minimises, as functions of a predicted Gaussian and of labels.
 
-[J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training"; [S22] Seitzer et al., "On the Pitfalls of
-Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022.
+[J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training". [S22] Seitzer et al., "On the Pitfalls of
+Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022, the definition of β-NLL.
 
 The first three give a term for each observed number (zero where none was observed); a reduction makes a scalar of them.
 The joint likelihood does not split into such terms: it is one number for each structure.
@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from huefield.core import EnergyForces, Gaussian, Labels
+from huefield.core import EnergyForces, Gaussian, Labels, Partition
+from huefield.core.checks import require_shape
 from huefield.core.lowrank import log_density
 
 
@@ -22,7 +23,7 @@ def squared_error(distribution: Gaussian, labels: Labels) -> EnergyForces:
 
 
 def beta_nll(distribution: Gaussian, labels: Labels, beta: float | Float[Array, ""]) -> EnergyForces:
-    """[S22] Eq. (5): the negative log density of each marginal, times its variance to the power β.
+    """[S22]: the negative log density of each marginal, times its variance to the power β.
 
     The weight is a constant for differentiation. β = 0 is the NLL; for β = 1 the gradient with respect to the mean is
     that of the squared error.
@@ -50,15 +51,15 @@ def joint_nll(distribution: Gaussian, labels: Labels) -> Float[Array, " S"]:
     return -distribution.log_prob(labels)
 
 
-def structure_mean(terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Float[Array, ""]:
+def structure_mean(terms: EnergyForces, labels: Labels, partition: Partition) -> Float[Array, ""]:
     """Sum over the energy and all force components of a structure, averaged over structures: the likelihood proper."""
-    per_structure = terms.energy + distribution.partition.sum(jnp.sum(terms.forces, axis=1))
-    return observed_mean(per_structure, labels, distribution)
+    per_structure = terms.energy + partition.sum(jnp.sum(terms.forces, axis=1))
+    return observed_mean(per_structure, labels, partition)
 
 
-def observed_mean(per_structure: Float[Array, " S"], labels: Labels, distribution: Gaussian) -> Float[Array, ""]:
+def observed_mean(per_structure: Float[Array, " S"], labels: Labels, partition: Partition) -> Float[Array, ""]:
     """Average over the structures of which anything was observed."""
-    any_force = distribution.partition.sum(labels.forces_mask.astype(per_structure.dtype)) > 0
+    any_force = partition.sum(labels.forces_mask.astype(per_structure.dtype)) > 0
     observed = labels.energy_mask | any_force
     return jnp.sum(jnp.where(observed, per_structure, 0.0)) / jnp.maximum(jnp.sum(observed), 1)
 
@@ -76,6 +77,8 @@ def weighted(terms: EnergyForces, energy_weight: float, force_weight: float) -> 
 
 
 def _residual(distribution: Gaussian, labels: Labels) -> EnergyForces:
+    require_shape("labels.energy", labels.energy, distribution.mean.energy.shape)
+    require_shape("labels.forces", labels.forces, distribution.mean.forces.shape)
     energy = jnp.where(labels.energy_mask, labels.energy - distribution.mean.energy, 0.0)
     forces = jnp.where(labels.forces_mask[:, None], labels.forces - distribution.mean.forces, 0.0)
     return EnergyForces(energy, forces)

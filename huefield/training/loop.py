@@ -6,7 +6,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Float
 
 from huefield.core import Graph, Labels
@@ -47,8 +46,6 @@ def fit(
 ) -> Ensemble:
     """Train all members on one batch, stage after stage.
 
-    Where a stage begins to train the noise, its levels are first set to the training errors of each member.
-
     Args:
         ensemble: what to start from.
         graph: the structures.
@@ -58,10 +55,16 @@ def fit(
         chunk: steps in one call of the compiled program, and between two reports.
         report: called after each chunk.
     """
-    noise_started = False
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1, but is {chunk}")
+    noise = ensemble.members.noise
     for index, stage in enumerate(stages):
-        if stage.trains_noise and not noise_started:
-            ensemble, noise_started = with_noise_from_errors(ensemble, graph, labels), True
+        if stage.trains_noise and not noise.has_variance:
+            raise ValueError(
+                f"stage {index + 1} ({type(stage).__name__}) trains the noise, but {type(noise).__name__} has none"
+            )
+        if stage.initialise_noise:
+            ensemble = with_noise_from_errors(ensemble, graph, labels)
         ensemble = _run_stage(ensemble, graph, labels, stage, index, clip_norm, chunk, report)
     return ensemble
 
@@ -76,12 +79,11 @@ def _run_stage(
     chunk: int,
     report: Callable[[Progress], None],
 ) -> Ensemble:
-    optimiser = optimiser_for(stage, clip_norm)
-    states = map_members(lambda member: start(member, optimiser), ensemble.members, "vmap")
+    states = map_members(lambda member: start(member, optimiser_for(stage, clip_norm)), ensemble.members, "vmap")
     done = 0
     while done < stage.steps:
         length = min(chunk, stage.steps - done)
-        states, metrics = _run_chunk(states, graph, labels, stage, optimiser, length, ensemble.strategy)
+        states, metrics = _run_chunk(states, graph, labels, stage, clip_norm, length, ensemble.strategy)
         done += length
         progress = Progress(
             index,
@@ -102,10 +104,12 @@ def _run_chunk(
     graph: Graph,
     labels: Labels,
     stage: AbstractStage,
-    optimiser: optax.GradientTransformation,
+    clip_norm: float,
     length: int,
     strategy: Strategy,
 ) -> tuple[MemberState, StepMetrics]:
+    optimiser = optimiser_for(stage, clip_norm)
+
     def run(state: MemberState) -> tuple[MemberState, StepMetrics]:
         arrays, static = eqx.partition(state, eqx.is_array)
 

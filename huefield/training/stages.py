@@ -22,7 +22,8 @@ class AbstractStage(FrozenConfig, ABC):
     learning_rate: float = Field(1e-3, gt=0, description="of Adam, at the beginning of the stage")
     decay: float = Field(1.0, gt=0, le=1, description="learning rate at the end of the stage relative to its beginning")
 
-    weight_decay: float = Field(0.0, ge=0, description="decoupled, on the weights of the potential: a Gaussian prior")
+    weight_decay: float = Field(0.0, ge=0, description="decoupled, on the weights of the potential")
+    initialise_noise: bool = Field(False, description="first set each member's noise levels to its training errors")
 
     @property
     @abstractmethod
@@ -50,7 +51,7 @@ class SquaredErrorStage(AbstractStage):
         """Weighted squared errors."""
         terms = likelihoods.squared_error(distribution, labels)
         terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight)
-        return likelihoods.structure_mean(terms, labels, distribution)
+        return likelihoods.structure_mean(terms, labels, distribution.partition)
 
 
 class BetaNLLStage(AbstractStage):
@@ -68,7 +69,9 @@ class BetaNLLStage(AbstractStage):
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Float[Array, ""]:
         """β-NLL of the marginals."""
         beta = self.beta_start + (self.beta_end - self.beta_start) * progress
-        return likelihoods.structure_mean(likelihoods.beta_nll(distribution, labels, beta), labels, distribution)
+        return likelihoods.structure_mean(
+            likelihoods.beta_nll(distribution, labels, beta), labels, distribution.partition
+        )
 
 
 class NLLStage(AbstractStage):
@@ -85,8 +88,12 @@ class NLLStage(AbstractStage):
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Float[Array, ""]:
         """NLL of a structure, averaged over structures."""
         if self.joint:
-            return likelihoods.observed_mean(likelihoods.joint_nll(distribution, labels), labels, distribution)
-        return likelihoods.structure_mean(likelihoods.marginal_nll(distribution, labels), labels, distribution)
+            return likelihoods.observed_mean(
+                likelihoods.joint_nll(distribution, labels), labels, distribution.partition
+            )
+        return likelihoods.structure_mean(
+            likelihoods.marginal_nll(distribution, labels), labels, distribution.partition
+        )
 
 
 Stage = Annotated[SquaredErrorStage | BetaNLLStage | NLLStage, Field(discriminator="kind")]

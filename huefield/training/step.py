@@ -47,7 +47,7 @@ def start(member: ForceField, optimiser: optax.GradientTransformation) -> Member
 def step(
     state: MemberState, graph: Graph, labels: Labels, stage: AbstractStage, optimiser: optax.GradientTransformation
 ) -> tuple[MemberState, StepMetrics]:
-    """One gradient step. Parameters that the objective does not depend on keep their values."""
+    """One gradient step."""
 
     def objective(member: ForceField) -> Float[Array, ""]:
         progress = state.step / max(stage.steps - 1, 1)

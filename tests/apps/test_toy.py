@@ -63,14 +63,15 @@ def test_an_unknown_key_is_refused_by_name() -> None:
 
 @pytest.mark.slow
 def test_the_figure_shows_what_the_paper_describes() -> None:
-    """Epistemic uncertainty is large away from data; the mean follows the realisation, not the truth."""
+    """Epistemic large away from data, noise larger where points crowd, the mean on the realisation, not the truth."""
     for seed in range(3):
         result = run_toy(ToyConfig(seed=seed))
         numbers = summarise(result)
         inside, outside = numbers["inside_training_interval"], numbers["outside_training_interval"]
         assert outside["energy_epistemic"] > 3 * inside["energy_epistemic"]
         assert numbers["training_points"]["energy_epistemic"] < inside["energy_epistemic"]
+        assert numbers["force_noise_rank_correlation_with_crowding"] > 0
         assert inside["energy_rmse"] < 0.03
         truth = result.on_grid.mean.energy - result.data.truth.energy
         assert np.sqrt(np.mean(truth[result.inside] ** 2)) > 2 * inside["energy_rmse"]
-        assert inside["energy_nll"] < -2.5
+        assert inside["energy_nll"] < -3.5

@@ -255,3 +255,15 @@ def test_a_stack_ends_when_it_is_iterated_over() -> None:
     assert float(stack[-1].energy[0]) == 3.0
     with pytest.raises(IndexError, match="entry 2 is out of range: the stack has 2"):
         stack[2]
+
+
+class TestIndices:
+    def test_an_atom_of_no_structure_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="structure_index must be between 0 and 2, but is -1 at index 1"):
+            Partition(jnp.array([0, -1, 1]), 2)
+        with pytest.raises(ValueError, match="structure_index must be between 0 and 2, but is 3 at index 0"):
+            Partition(jnp.array([3]), 2)
+
+    def test_an_element_that_does_not_exist_is_refused(self) -> None:
+        with pytest.raises(ValueError, match="atomic_numbers must be between 0 and 118, but is 200 at index 0"):
+            Graph(jnp.zeros((1, 3)), jnp.array([200]), Partition.from_sizes([1]))

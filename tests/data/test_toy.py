@@ -60,7 +60,7 @@ def test_training_points_are_uniform_in_the_interval() -> None:
     np.testing.assert_allclose(np.histogram(x, bins=4, range=(-1, 1))[0], 100, atol=40)
 
 
-def test_a_key_gives_the_same_draw_whatever_the_grid_precision() -> None:
+def test_a_key_gives_the_same_draw_and_another_key_another() -> None:
     first, second = (toy.draw_toy(toy.ToyProcess(), GRID, key=jax.random.key(3)) for _ in range(2))
     np.testing.assert_array_equal(first.train.energy, second.train.energy)
     other = toy.draw_toy(toy.ToyProcess(), GRID, key=jax.random.key(4))

@@ -22,7 +22,7 @@ if __name__ == "__main__":
         numbers = {
             "energy": prediction.energy.tolist(),
             "forces": prediction.forces.tolist(),
-            "energy_uncertainty": prediction.uncertainty.energy.tolist(),
-            "forces_uncertainty": prediction.uncertainty.forces.tolist(),
+            "energy_uncertainty": prediction.energy_uncertainty.tolist(),
+            "forces_uncertainty": prediction.forces_uncertainty.tolist(),
         }
     (FOLDER / "model-v1.json").write_text(json.dumps(numbers, indent=2) + "\n")

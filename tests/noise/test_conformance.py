@@ -15,7 +15,8 @@ CONFIGS = [
     ColoredNoise.Config(gamma="element"),
     ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(channels=3),
-    ColoredNoise.Config(gamma="atom", channels=2),
+    ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
+    WhiteNoise.Config(energy_floor_ev=0.01, force_floor_ev_per_angstrom=0.2),
 ]
 
 
@@ -44,6 +45,8 @@ class BrokenNoise(AbstractNoise):
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         right = self.inner.covariance(outputs, graph)
+        if self.fault == "noise on padding":
+            return eqx.tree_at(lambda c: c.diagonal.forces, right, right.diagonal.forces + 0.1)
         if self.fault == "wrong precision":
             return eqx.tree_at(lambda c: c.diagonal.energy, right, right.diagonal.energy.astype(jnp.float16))
         return right
@@ -60,6 +63,7 @@ class BrokenNoise(AbstractNoise):
         ("no floor", "not finite"),
         ("sum over the batch", "Not equal to tolerance"),
         ("wrong precision", "came in"),
+        ("noise on padding", "padding atoms have the variances"),
         ("not initialised", "Not equal to tolerance"),
     ],
 )

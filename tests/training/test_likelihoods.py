@@ -116,25 +116,30 @@ def test_what_is_masked_never_counts(objective, gaussian: Gaussian) -> None:
 def test_nothing_observed_costs_nothing(gaussian: Gaussian) -> None:
     nothing = Labels.from_arrays(gaussian.partition, 3)
     terms = marginal_nll(gaussian, nothing)
-    assert structure_mean(terms, nothing, gaussian) == 0
+    assert structure_mean(terms, nothing, gaussian.partition) == 0
     assert average_of_averages(terms, nothing) == 0
 
 
 def test_reductions_on_numbers_that_can_be_checked_by_hand() -> None:
     partition = Partition.from_sizes([1, 2])
-    good = random_gaussian(22)
     terms = EnergyForces(jnp.array([1.0, 2.0]), jnp.ones((3, 3)))
     labels = Labels.from_arrays(partition, 3, energy=np.zeros(2), forces=np.zeros((3, 3)))
-    distribution = eqx.tree_at(lambda g: g.partition, good, partition)
-    assert structure_mean(terms, labels, distribution) == pytest.approx(((1 + 3) + (2 + 6)) / 2)
+    assert structure_mean(terms, labels, partition) == pytest.approx(((1 + 3) + (2 + 6)) / 2)
     assert average_of_averages(terms, labels) == pytest.approx(1.5 + 1.0)
     heavy = weighted(terms, 2.0, 10.0)
-    assert structure_mean(heavy, labels, distribution) == pytest.approx(((2 + 30) + (4 + 60)) / 2)
+    assert structure_mean(heavy, labels, partition) == pytest.approx(((2 + 30) + (4 + 60)) / 2)
 
 
 def test_a_structure_without_labels_does_not_dilute_the_mean() -> None:
     partition = Partition.from_sizes([1, 2])
-    distribution = eqx.tree_at(lambda g: g.partition, random_gaussian(23), partition)
     labels = Labels.from_arrays(partition, 3, energy=np.zeros(2), energy_mask=np.array([True, False]))
     terms = EnergyForces(jnp.array([5.0, 0.0]), jnp.zeros((3, 3)))
-    assert structure_mean(terms, labels, distribution) == pytest.approx(5.0)
+    assert structure_mean(terms, labels, partition) == pytest.approx(5.0)
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize("objective", [squared_error, marginal_nll, joint_nll])
+def test_labels_of_another_batch_are_refused(objective, gaussian: Gaussian) -> None:
+    other = Labels.from_arrays(Partition.from_sizes([1]), 3, energy=np.zeros(1), forces=np.zeros((1, 3)))
+    with pytest.raises(ValueError, match=r"labels.energy must have shape \(3\), but has shape \(1,\)"):
+        objective(gaussian, other)

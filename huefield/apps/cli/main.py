@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from huefield import __version__
+from huefield.apps.cli.data import app as data_app
 from huefield.apps.cli.toy import toy
 
 app = typer.Typer(
@@ -16,6 +17,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(toy)
+app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")
 
 
 def _show_version(wanted: bool) -> None:
@@ -37,6 +39,6 @@ def main() -> None:
     """Run the program. What the user can mend is said in one line; only our own bugs show a traceback."""
     try:
         app()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

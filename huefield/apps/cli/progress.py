@@ -18,7 +18,7 @@ def use_compilation_cache() -> None:
 
     if jax.config.values["jax_compilation_cache_dir"] is None:
         folder = str(platformdirs.user_cache_path("huefield") / "jax")
-        jax.config.update("jax_compilation_cache_dir", folder)  # type: ignore[no-untyped-call]
+        jax.config.update("jax_compilation_cache_dir", folder)
 
 
 @contextmanager
