@@ -12,6 +12,8 @@ export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2
 export JAX_PLATFORMS ?= cpu
 # Programs in tests run for milliseconds but would compile for seconds.
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
+# One thread for each of the two test processes: oracles on busy cores are twenty times slower with more.
+pytest: export OMP_NUM_THREADS := 1
 
 .PHONY: setup demo test lint types layers pytest test-slow lock clean
 .DELETE_ON_ERROR:

@@ -2,8 +2,12 @@
 
 from huefield.core.gaussian import Gaussian as Gaussian
 from huefield.core.gaussian import mixture as mixture
+from huefield.core.neighbours import Neighbours as Neighbours
 from huefield.core.observable import Observable as Observable
 from huefield.core.observable import ObservableDistribution as ObservableDistribution
+from huefield.core.structure import Block as Block
+from huefield.core.structure import Structure as Structure
+from huefield.core.structure import pack as pack
 from huefield.core.types import EnergyForces as EnergyForces
 from huefield.core.types import EnergyForcesStack as EnergyForcesStack
 from huefield.core.types import Graph as Graph

@@ -40,7 +40,7 @@ class BrokenNoise(AbstractNoise):
         if self.fault == "no floor":
             return jax.nn.softplus(self.inner.offset[:, None] + partition.sum(raw).T)
         if self.fault == "sum over the batch":
-            return self.inner.levels(raw, partition) + 0.1 * jnp.sum(raw)
+            return self.inner.levels(raw, partition) + 0.1 * jnp.sum(partition.sum(raw))
         return self.inner.levels(raw, partition)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:

@@ -7,6 +7,7 @@ import typer
 
 from huefield import __version__
 from huefield.apps.cli.data import app as data_app
+from huefield.apps.cli.make_data import make
 from huefield.apps.cli.toy import toy
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(toy)
+data_app.command()(make)
 app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")
 
 

@@ -1,0 +1,282 @@
+"""Energies of the elements, which are taken off total energies before anything is learnt.
+
+The total energy of a molecule is −10³ to −10⁵ eV, nearly all of it a sum over its atoms. What is left after taking off
+E₀ = Σ_z n_z ε_z has a size that a network in single precision can learn. Each data set has references of its own: the
+same functional in another basis shifts ε_z (ANI-1x has Cartesian, Transition1x spherical d functions: 0.13 eV for a
+molecule).
+
+The least-squares fit, min_ε Σ_s (E_s − Σ_z n_sz ε_z)², takes one pass in constant memory. Of the matrix of all rows
+(n_s, E_s) seen, only the triangle R of its QR decomposition is kept; further rows are stacked beneath R and decomposed
+again. R has the solutions of all the rows, and not the squared condition number of normal equations.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from ase.data import atomic_numbers as number_of_symbol
+from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt8
+from pydantic import Field, ValidationError
+
+from huefield.core.checks import require_finite, require_shape
+from huefield.core.config import FrozenConfig, explain
+from huefield.core.files import write_bytes
+from huefield.core.structure import Block
+from huefield.data.composition import element_counts, present_elements, require_packed, runs, symbol
+
+ISOLATED_ANGSTROM = 8.0
+"""Length from which on a lattice vector makes a box around an atom rather than a crystal of it."""
+SAME_ATOM_EV = 1e-3
+"""Energies of one isolated atom that differ by more contradict one another."""
+
+
+class MissingReferenceError(ValueError):
+    """An element has no reference energy; the message says which, in which data set, and what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyChunk:
+    """Compositions and energies of some structures, and the data set that each came from."""
+
+    sizes: Int[np.ndarray, " n"]
+    atomic_numbers: UInt8[np.ndarray, " A"]
+    energy: Float[np.ndarray, " n"]
+    has_energy: Bool[np.ndarray, " n"]
+    isolated: Bool[np.ndarray, " n"]
+    """Single atoms that have no neighbours, not even images of themselves."""
+    tags: Shaped[np.ndarray, " n"]
+    """The data set of each structure, as strings."""
+
+    def __post_init__(self) -> None:
+        require_packed(self.sizes, self.atomic_numbers)
+        for name in ("energy", "has_energy", "isolated", "tags"):
+            require_shape(name, getattr(self, name), self.sizes.shape)
+        require_finite("energy", np.where(self.has_energy, self.energy, 0.0), hint="mark missing ones with has_energy")
+
+    @classmethod
+    def from_block(cls, block: Block, tag: str) -> "EnergyChunk":
+        """The structures of a block, all of one data set."""
+        alone = isolated_atoms(block.sizes, block.cells, block.pbc)
+        tags = np.full(len(block), tag)
+        return cls(block.sizes, block.atomic_numbers, block.energy, block.has_energy, alone, tags)
+
+    def of(self, tag: str) -> "EnergyChunk":
+        """The structures of one data set that have an energy."""
+        keep = self.has_energy & (self.tags == tag)
+        atoms = self.atomic_numbers[np.repeat(keep, self.sizes)]
+        return EnergyChunk(
+            self.sizes[keep], atoms, self.energy[keep], self.has_energy[keep], self.isolated[keep], self.tags[keep]
+        )
+
+
+def isolated_atoms(
+    sizes: Int[np.ndarray, " n"], cells: Float[np.ndarray, "n 3 3"], pbc: Bool[np.ndarray, "n 3"]
+) -> Bool[np.ndarray, " n"]:
+    """Which structures are one atom whose images, if it has any, are far away."""
+    near = pbc & (np.linalg.norm(cells, axis=2) < ISOLATED_ANGSTROM)
+    return (sizes == 1) & ~near.any(1)
+
+
+@dataclass(frozen=True)
+class AtomicReferences:
+    """The energy ε_z of each element in each data set, [eV]."""
+
+    energies_ev: Mapping[str, Mapping[str, float]]
+    """By data set, then by symbol."""
+    method: str = "given"
+    underdetermined: tuple[str, ...] = ()
+    """Data sets whose compositions do not fix the energies one by one (a single formula, for example).
+
+    Of all energies that fit equally well they have the smallest: sums over the formulas seen are right, the energies
+    of the elements mean nothing, and other formulas get wrong sums.
+    """
+
+    def __post_init__(self) -> None:
+        if not self.energies_ev:
+            raise ValueError("references need at least one data set, but none is given")
+        for tag, energies in self.energies_ev.items():
+            for name, energy in energies.items():
+                if name not in number_of_symbol or not number_of_symbol[name]:
+                    raise ValueError(f"data set {tag!r} has a reference energy for {name!r}, which is no element")
+                if not math.isfinite(energy):
+                    raise ValueError(
+                        f"the reference energy of {name} in data set {tag!r} must be finite, but is {energy}"
+                    )
+        copied = {tag: {name: float(e) for name, e in energies.items()} for tag, energies in self.energies_ev.items()}
+        object.__setattr__(self, "energies_ev", copied)
+
+    def offsets(
+        self, sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"], tags: Shaped[np.ndarray, " n"]
+    ) -> Float64[np.ndarray, " n"]:
+        """E₀ of each structure, [eV]: take it off the total energy, in double precision.
+
+        Args:
+            sizes: atoms of each structure.
+            atomic_numbers: elements of all atoms, one structure after the other.
+            tags: the data set of each structure, as strings.
+        """
+        require_packed(sizes, atomic_numbers)
+        require_shape("tags", tags, sizes.shape)
+        names, tag = np.unique(tags, return_inverse=True)
+        elements = present_elements(atomic_numbers)
+        table = np.array([self._row(name, elements) for name in names.tolist()]).reshape(len(names), len(elements))
+        offsets = np.empty(len(sizes))
+        for structures, atoms in runs(sizes):
+            counts = element_counts(sizes[structures], atomic_numbers[atoms], elements)
+            energies = np.where(counts > 0, table[tag[structures]], 0.0)
+            self._require_known(energies, structures.start, elements, tags)
+            offsets[structures] = (counts * energies).sum(1)
+        return offsets
+
+    def save(self, path: str | Path) -> None:
+        """Write JSON, whole or not at all."""
+        energies = {tag: dict(row) for tag, row in self.energies_ev.items()}
+        file = _ReferenceFile(energies_ev=energies, method=self.method, underdetermined=self.underdetermined)
+        write_bytes(Path(path), file.model_dump_json(indent=1).encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> "AtomicReferences":
+        """Read what :meth:`save` wrote."""
+        try:
+            file = _ReferenceFile.model_validate(json.loads(Path(path).read_bytes()))
+            return cls(file.energies_ev, file.method, file.underdetermined)
+        except ValidationError as error:
+            raise ValueError("not atomic references:\n" + explain(error, str(path))) from None
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"{path}: not atomic references, or cut off ({error})") from None
+
+    def _row(self, tag: str, elements: Sequence[int]) -> list[float]:
+        """Energies of the elements in a data set, NaN for none."""
+        if tag not in self.energies_ev:
+            raise MissingReferenceError(
+                f"there are no reference energies for data set {tag!r}, only for {list(self.energies_ev)}: "
+                "give or fit them too"
+            )
+        return [self.energies_ev[tag].get(symbol(number), math.nan) for number in elements]
+
+    def _require_known(
+        self, energies: Float[np.ndarray, "m Z"], start: int, elements: Sequence[int], tags: Shaped[np.ndarray, " n"]
+    ) -> None:
+        missing = np.argwhere(np.isnan(energies))
+        if missing.size:
+            structure, column = start + int(missing[0, 0]), int(missing[0, 1])
+            tag = str(tags[structure])
+            raise MissingReferenceError(
+                f"element {symbol(elements[column])} has no reference energy in data set {tag!r} (needed by structure "
+                f"{structure}; there are {', '.join(self.energies_ev[tag]) or 'none'}): give it by hand, add the "
+                "isolated atom to the data, or fit by least squares"
+            )
+
+
+class _ReferenceFile(FrozenConfig):
+    format: Literal["huefield-atomic-references"] = "huefield-atomic-references"
+    version: Literal[1] = 1
+    energies_ev: dict[str, dict[str, float]]
+    method: str
+    underdetermined: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class CompositionFit:
+    """The triangle R of all rows (n_s, E_s) seen so far."""
+
+    elements: tuple[int, ...] = ()
+    triangle: Float64[np.ndarray, "r c"] = field(default_factory=lambda: np.zeros((0, 1)))
+    num_structures: int = 0
+
+    def seen(self, chunk: EnergyChunk) -> "CompositionFit":
+        """With the structures of a chunk too; all of them need energies."""
+        fit = self
+        for structures, atoms in runs(chunk.sizes):
+            numbers = chunk.atomic_numbers[atoms]
+            elements = tuple(sorted({*fit.elements, *present_elements(numbers)}))
+            counts = element_counts(chunk.sizes[structures], numbers, elements)
+            old = np.zeros((len(fit.triangle), len(elements) + 1))
+            old[:, [*(elements.index(number) for number in fit.elements), -1]] = fit.triangle
+            rows = np.concatenate([old, np.column_stack([counts, chunk.energy[structures]])])
+            fit = CompositionFit(elements, np.asarray(np.linalg.qr(rows, mode="r")), fit.num_structures + len(counts))
+        return fit
+
+    def solved(self) -> tuple[Float64[np.ndarray, " Z"], bool]:
+        """The energies of the elements, [eV], and whether the compositions determine them; else the shortest vector."""
+        tolerance = np.finfo(float).eps * max(self.num_structures, len(self.elements))
+        energies, _, rank, _ = np.linalg.lstsq(self.triangle[:, :-1], self.triangle[:, -1], rcond=tolerance)
+        return energies, int(rank) == len(self.elements)
+
+
+def fitted_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
+    """Energies of the elements by least squares on the compositions, for each data set."""
+    fits: dict[str, CompositionFit] = {}
+    for chunk in chunks:
+        for tag in np.unique(chunk.tags[chunk.has_energy]).tolist():
+            fits[tag] = fits.get(tag, CompositionFit()).seen(chunk.of(tag))
+    if not fits:
+        raise ValueError("cannot fit reference energies: no structure has an energy")
+    solved = {tag: fits[tag].solved() for tag in sorted(fits)}
+    energies = {tag: _named(fits[tag].elements, result) for tag, (result, _) in solved.items()}
+    return AtomicReferences(energies, "least_squares", tuple(tag for tag, (_, unique) in solved.items() if not unique))
+
+
+def isolated_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
+    """Energies of the isolated atoms among the structures, for each data set."""
+    found: dict[str, dict[int, float]] = {}
+    for chunk in chunks:
+        starts = np.cumsum(chunk.sizes) - chunk.sizes
+        for index in np.flatnonzero(chunk.isolated & chunk.has_energy):
+            number, energy = int(chunk.atomic_numbers[starts[index]]), float(chunk.energy[index])
+            tag = str(chunk.tags[index])
+            first = found.setdefault(tag, {}).setdefault(number, energy)
+            if abs(first - energy) > SAME_ATOM_EV:
+                raise ValueError(
+                    f"data set {tag!r} has isolated atoms of {symbol(number)} with energies {first} and {energy} eV: "
+                    "leave one out, or give the reference energies by hand"
+                )
+    if not found:
+        raise ValueError(
+            "there are no isolated atoms with an energy (structures of one atom): give reference energies by hand, or "
+            "fit them by least squares"
+        )
+    energies = {tag: _named(tuple(row), np.array(list(row.values()))) for tag, row in found.items()}
+    return AtomicReferences(energies, "isolated_atoms")
+
+
+def _named(elements: tuple[int, ...], energies: Float64[np.ndarray, " Z"]) -> dict[str, float]:
+    return {symbol(number): float(energy) for number, energy in sorted(zip(elements, energies, strict=True))}
+
+
+class GivenReferences(FrozenConfig):
+    """Energies given by hand."""
+
+    kind: Literal["given"] = "given"
+    energies_ev: dict[str, dict[str, float]] = Field(description="by data set, then by symbol")
+
+    def make(self, chunks: Iterable[EnergyChunk]) -> AtomicReferences:
+        """The references; no structure is looked at."""
+        return AtomicReferences(self.energies_ev)
+
+
+class IsolatedReferences(FrozenConfig):
+    """Energies of isolated atoms among the data."""
+
+    kind: Literal["isolated_atoms"] = "isolated_atoms"
+
+    def make(self, chunks: Iterable[EnergyChunk]) -> AtomicReferences:
+        """The references of these structures."""
+        return isolated_references(chunks)
+
+
+class FittedReferences(FrozenConfig):
+    """Energies by least squares on the compositions."""
+
+    kind: Literal["least_squares"] = "least_squares"
+
+    def make(self, chunks: Iterable[EnergyChunk]) -> AtomicReferences:
+        """The references of these structures."""
+        return fitted_references(chunks)
+
+
+ReferenceConfig = Annotated[GivenReferences | IsolatedReferences | FittedReferences, Field(discriminator="kind")]

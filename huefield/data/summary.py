@@ -1,0 +1,219 @@
+"""What is in a data set: counts, ranges, duplicates, and units that look wrong. One pass over blocks of structures.
+
+Memory does not grow with the data, but for 8 bytes a structure to find duplicates. Units are judged by rules of thumb
+that hold for most matter; each says "looks like", never more:
+
+- Energies. All-electron total energies follow the Thomas-Fermi law, E = −0.7687 Z^(7/3) hartree for an atom, to within
+  0.64 to 0.95 of it for every element. If the median ratio of the energies to the sum of that law lies in this range in
+  hartree, kcal/mol or kJ/mol instead of in eV, they look like that unit. Energies of valence electrons only, or
+  relative to atoms, are in none of the ranges, and nothing is said about them.
+- Forces. The root mean square of a component is about 1 eV/Å in a molecule at 300 K. Above 10 it looks like kcal/mol/Å
+  or kJ/mol/Å, below 0.05 like hartree/bohr (or like relaxed structures).
+- Lengths. The shortest distance of a structure, divided by the sum of the covalent radii of its two atoms, is about 1
+  in all bonded matter. If its median is above 1.5 lengths look like bohr, below 0.4 like nm. Noble gases, pairs across
+  a cell's faces and structures of two atoms (scans of their distance) do not count.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from ase.data import chemical_symbols, covalent_radii
+from jaxtyping import Float, Int
+from scipy.spatial.distance import pdist
+
+from huefield.core.structure import Block
+from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
+from huefield.data.composition import configuration_hashes
+
+SAMPLE = 50_000
+"""Values of a distribution that are kept."""
+DISTANCES_PER_BLOCK = 256
+NOBLE_GASES = (2, 10, 18, 36, 54, 86)
+PER_HARTREE = {
+    "hartree": 1.0,
+    "eV": HARTREE_EV,
+    "kcal/mol": HARTREE_EV / KCAL_PER_MOL_EV,
+    "kJ/mol": HARTREE_EV / KJ_PER_MOL_EV,
+}
+MAX_SIZE = 4096
+MAX_NUMBER = 256
+
+
+class Distribution:
+    """Values that come in parts: their range exactly, and a random sample of them."""
+
+    def __init__(self) -> None:
+        self.count, self.minimum, self.maximum, self._squares = 0, np.inf, -np.inf, 0.0
+        self._values, self._keys = np.zeros(0), np.zeros(0)
+
+    def add(self, values: Float[np.ndarray, " v"], *, rng: np.random.Generator) -> None:
+        """Take values in. Each draws a number; the values with the smallest ones are the sample."""
+        if not values.size:
+            return
+        self.count += values.size
+        self.minimum, self.maximum = min(self.minimum, float(values.min())), max(self.maximum, float(values.max()))
+        self._squares += float((values.astype(float) ** 2).sum())
+        self._values, self._keys = np.append(self._values, values), np.append(self._keys, rng.random(values.size))
+        if self._values.size > SAMPLE:
+            kept = np.argpartition(self._keys, SAMPLE)[:SAMPLE]
+            self._values, self._keys = self._values[kept], self._keys[kept]
+
+    @property
+    def sample(self) -> Float[np.ndarray, " v"]:
+        """The values that were kept."""
+        return self._values
+
+    @property
+    def median(self) -> float:
+        """Of the sample; NaN if there is none."""
+        return float(np.median(self._values)) if self.count else float("nan")
+
+    @property
+    def rms(self) -> float:
+        """Root mean square of all values; NaN if there are none."""
+        return float(np.sqrt(self._squares / self.count)) if self.count else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What was found in a data set."""
+
+    structures: int
+    atoms: int
+    elements: dict[str, int]
+    """Atoms of each element, the most frequent first."""
+    sizes: Int[np.ndarray, " s"]
+    """How many structures have so many atoms; the last entry counts all that are larger."""
+    smallest: int
+    largest: int
+    with_energy: int
+    with_forces: int
+    with_stress: int
+    periodic: int
+    groups: int
+    duplicates: int
+    """Structures that are the same as an earlier one: atoms in their order, positions and cell to 0.0001 Å."""
+    energy_per_atom: Distribution
+    thomas_fermi_ratio: Distribution
+    """Energies divided by the Thomas-Fermi law in hartree."""
+    force_component: Distribution
+    force_norm: Distribution
+    shortest_distance: Distribution
+    shortest_ratio: Distribution
+    """Shortest distances divided by the sum of covalent radii, of a part of the structures."""
+
+    @property
+    def hints(self) -> list[str]:
+        """Which units look wrong, and why."""
+        return unit_hints(self.thomas_fermi_ratio.median, self.force_component.rms, self.shortest_ratio.median)
+
+
+def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> Summary:
+    """Look at all structures once; ``rng`` chooses the values that distributions keep."""
+    energy, law, component, norm, distance, ratio = (Distribution() for _ in range(6))
+    counts = dict.fromkeys(("structures", "atoms", "with_energy", "with_forces", "with_stress", "periodic"), 0)
+    sizes, numbers = np.zeros(MAX_SIZE + 1, np.int64), np.zeros(MAX_NUMBER, np.int64)
+    groups: set[str] = set()
+    hashes = [np.zeros(0, np.uint64)]
+    smallest, largest = MAX_SIZE, 0
+    for block in blocks:
+        counts["structures"] += len(block)
+        counts["atoms"] += int(block.sizes.sum())
+        for name in ("energy", "forces", "stress"):
+            counts[f"with_{name}"] += int(getattr(block, f"has_{name}").sum())
+        counts["periodic"] += int(block.pbc.any(1).sum())
+        sizes += np.bincount(block.sizes.clip(max=MAX_SIZE), minlength=MAX_SIZE + 1)
+        numbers += np.bincount(block.atomic_numbers, minlength=MAX_NUMBER)
+        smallest = min(smallest, int(block.sizes.min(initial=MAX_SIZE)))
+        largest = max(largest, int(block.sizes.max(initial=0)))
+        groups.update(block.groups)
+        hashes.append(configuration_hashes(block.sizes, block.atomic_numbers, block.positions, block.cells, block.pbc))
+        known = block.has_energy & (block.sizes > 0)
+        energy.add(block.energy[known] / block.sizes[known], rng=rng)
+        law.add((block.energy / thomas_fermi_hartree(block))[known], rng=rng)
+        forces = block.forces[np.repeat(block.has_forces, block.sizes)].astype(float)
+        component.add(forces.ravel(), rng=rng)
+        norm.add(np.linalg.norm(forces, axis=1), rng=rng)
+        for shortest in shortest_pairs(block, rng=rng):
+            distance.add(shortest[:1], rng=rng)
+            ratio.add(shortest[1:], rng=rng)
+    return Summary(
+        **counts,
+        elements={chemical_symbols[z]: int(numbers[z]) for z in np.argsort(-numbers, kind="stable") if numbers[z]},
+        sizes=np.trim_zeros(sizes, "b"),
+        smallest=min(smallest, largest),
+        largest=largest,
+        groups=len(groups - {""}),
+        duplicates=counts["structures"] - np.unique(np.concatenate(hashes)).size,
+        energy_per_atom=energy,
+        thomas_fermi_ratio=law,
+        force_component=component,
+        force_norm=norm,
+        shortest_distance=distance,
+        shortest_ratio=ratio,
+    )
+
+
+def unit_hints(thomas_fermi_ratio: float, force_rms: float, shortest_ratio: float) -> list[str]:
+    """Say which units look wrong (see the module); NaN stands for what is not known."""
+    hints = []
+    for unit, factor in PER_HARTREE.items():
+        if unit != "eV" and 0.64 <= thomas_fermi_ratio / factor <= 0.95:
+            hints.append(f"energies look like {unit}, not eV: they are what all electrons have in {unit}")
+    if force_rms > 10:
+        hints.append(f"forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their root mean square is {force_rms:.3g}")
+    if 0 < force_rms < 0.05:
+        hints.append(
+            f"forces look like hartree/bohr, not eV/Å, unless structures are relaxed: their root mean square is "
+            f"{force_rms:.3g}"
+        )
+    for unit, looks in (("bohr", shortest_ratio > 1.5), ("nm", shortest_ratio < 0.4)):
+        if looks:
+            hints.append(f"lengths look like {unit}, not Å: shortest distances are {shortest_ratio:.2f} of a bond")
+    return hints
+
+
+def thomas_fermi_hartree(block: Block) -> Float[np.ndarray, " n"]:
+    """The sum over atoms of −0.7687 Z^(7/3)."""
+    atoms = -0.7687 * block.atomic_numbers.astype(float) ** (7 / 3)
+    return np.bincount(np.repeat(np.arange(len(block)), block.sizes), atoms, minlength=len(block))
+
+
+def shortest_pairs(block: Block, *, rng: np.random.Generator) -> Float[np.ndarray, "p 2"]:
+    """The shortest distance [Å], and the smallest one relative to covalent radii, of some structures of a block."""
+    chosen = rng.permutation(np.flatnonzero(block.sizes > 2))[:DISTANCES_PER_BLOCK]
+    starts, found = block.starts, []
+    for index in chosen:
+        atoms = slice(starts[index], starts[index + 1])
+        bonding = ~np.isin(block.atomic_numbers[atoms], NOBLE_GASES)
+        if bonding.sum() > 1:
+            distances = pdist(block.positions[atoms][bonding].astype(float))
+            radii = covalent_radii[block.atomic_numbers[atoms][bonding]]
+            first, second = np.triu_indices(radii.size, 1)
+            found.append((distances.min(), (distances / (radii[first] + radii[second])).min()))
+    return np.array(found).reshape(-1, 2)
+
+
+def describe(summary: Summary) -> list[str]:
+    """A summary in lines for people."""
+
+    def span(values: Distribution, unit: str) -> str:
+        if not values.count:
+            return "none"
+        return f"{values.minimum:.6g} to {values.maximum:.6g} {unit}, median {values.median:.6g}"
+
+    n = summary.structures
+    missing = {"energy": summary.with_energy, "forces": summary.with_forces, "stress": summary.with_stress}
+    return [
+        f"structures        {n}, of them {summary.periodic} periodic",
+        f"atoms             {summary.atoms}, {summary.smallest} to {summary.largest} in a structure",
+        "elements          " + ", ".join(f"{symbol} {count}" for symbol, count in summary.elements.items()),
+        f"groups            {summary.groups or 'none'}",
+        f"energy per atom   {span(summary.energy_per_atom, 'eV')}",
+        f"force on an atom  {span(summary.force_norm, 'eV/Å')}",
+        f"shortest distance {span(summary.shortest_distance, 'Å')} (of a part of the structures)",
+        "without labels    " + ", ".join(f"{name} {n - count}" for name, count in missing.items()),
+        f"duplicates        {summary.duplicates}",
+        *(f"suspicious        {hint}" for hint in summary.hints),
+    ]

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from huefield.core.structure import Block, Structure, pack
+
+
+def random_structure(size: int, *, rng: np.random.Generator, labels: bool = True) -> Structure:
+    return Structure(
+        atomic_numbers=rng.integers(1, 100, size).astype(np.uint8),
+        positions=rng.normal(size=(size, 3)),
+        cell=rng.normal(size=(3, 3)),
+        pbc=rng.integers(0, 2, 3).astype(bool),
+        energy=float(rng.normal()) if labels else None,
+        forces=rng.normal(size=(size, 3)) if labels else None,
+        stress=rng.normal(size=(3, 3)) if labels else None,
+        group=f"group {size}",
+    )
+
+
+def same(first: Structure, second: Structure) -> bool:
+    """Equal in every field, labels that are missing included."""
+    names = ("atomic_numbers", "positions", "cell", "pbc", "energy", "forces", "stress", "group")
+    pairs = [(getattr(first, name), getattr(second, name)) for name in names]
+    return all((a is None) == (b is None) and (a is None or np.array_equal(a, b)) for a, b in pairs)
+
+
+@pytest.fixture
+def structures() -> list[Structure]:
+    rng = np.random.default_rng(0)
+    return [random_structure(size, rng=rng, labels=size != 4) for size in (3, 1, 4, 7)]
+
+
+@pytest.fixture
+def block(structures: list[Structure]) -> Block:
+    return pack(structures, np.arange(4), "here.xyz")
+
+
+def test_what_is_packed_comes_out_again(structures: list[Structure], block: Block) -> None:
+    assert len(block) == 4
+    assert all(same(a, b) for a, b in zip(structures, block, strict=True))
+    assert not same(structures[0], block[1])
+
+
+def test_labels_that_are_missing_are_masked_and_hold_zeros(block: Block) -> None:
+    np.testing.assert_array_equal(block.has_energy, [True, True, False, True])
+    np.testing.assert_array_equal(block.has_forces, block.has_energy)
+    np.testing.assert_array_equal(block.has_stress, block.has_energy)
+    assert not block.forces[4:8].any()
+    assert block.energy[2] == 0
+
+
+def test_select_is_the_same_as_packing_fewer(structures: list[Structure], block: Block) -> None:
+    fewer = block.select(np.array([True, False, False, True]))
+    assert [len(s) for s in fewer] == [3, 7]
+    assert same(fewer[0], structures[0])
+    assert same(fewer[1], structures[3])
+    np.testing.assert_array_equal(fewer.frames, [0, 3])
+    assert fewer.source == "here.xyz"
+
+
+def test_nothing_can_be_packed_and_selected(block: Block) -> None:
+    assert len(pack([], np.arange(0), "nowhere")) == 0
+    assert list(block.select(np.zeros(4, bool))) == []
+
+
+@pytest.mark.parametrize("index", [-1, 4])
+def test_index_out_of_range_says_how_many_there_are(block: Block, index: int) -> None:
+    with pytest.raises(IndexError, match=f"structure {index} is out of range: the block of here.xyz has 4"):
+        block[index]
+
+
+@pytest.mark.usefixtures("as_users_run")
+@pytest.mark.parametrize(
+    ("name", "shape"), [("positions", (3, 3)), ("forces", (1, 3)), ("stress", (6,)), ("cell", (3,)), ("pbc", (1,))]
+)
+def test_structure_refuses_arrays_that_do_not_fit(name: str, shape: tuple[int, ...]) -> None:
+    fields = {"atomic_numbers": np.array([1, 8], np.uint8), "positions": np.zeros((2, 3))}
+    with pytest.raises(ValueError, match=f"{name} must have shape .* but has shape"):
+        Structure(**{**fields, name: np.zeros(shape)})
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_block_names_the_array_that_does_not_fit(block: Block) -> None:
+    fields = {**block.__dict__, "forces": np.zeros((3, 3))}
+    fields.pop("starts", None)
+    with pytest.raises(ValueError, match=r"forces of here.xyz must have shape \(15, 3\), but has shape \(3, 3\)"):
+        Block(**fields)

@@ -1,0 +1,153 @@
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase.build import bulk, molecule
+from ase.io import read
+from scipy.spatial.distance import pdist
+from typer.testing import CliRunner
+
+from huefield.apps.cli.data import app
+from huefield.core.structure import Block, Structure, pack
+from huefield.core.units import BOHR_ANGSTROM, HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
+from huefield.data.summary import (
+    SAMPLE,
+    Distribution,
+    describe,
+    summarise,
+    thomas_fermi_hartree,
+    unit_hints,
+)
+from tests.data.test_store_writer import random_block, written
+
+DATA = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[3] / "shared" / "data"))
+WATER_HARTREE, METHANE_HARTREE = -76.4, -40.5
+
+
+def molecules(count: int = 20, *, energy_factor: float = HARTREE_EV, length_factor: float = 1.0) -> Block:
+    """Water and methane with all-electron energies and forces of thermal size."""
+    rng, structures = np.random.default_rng(0), []
+    for index in range(count):
+        atoms = molecule("CH4" if index % 2 else "H2O")
+        hartree = METHANE_HARTREE if index % 2 else WATER_HARTREE
+        positions = (atoms.positions + 0.03 * rng.normal(size=(len(atoms), 3))) * length_factor
+        forces = rng.normal(size=(len(atoms), 3)) * energy_factor / HARTREE_EV / length_factor
+        numbers = atoms.numbers.astype(np.uint8)
+        structures.append(Structure(numbers, positions, energy=hartree * energy_factor, forces=forces))
+    return pack(structures, np.arange(count), "molecules")
+
+
+def test_counts_and_ranges_are_those_of_plain_loops() -> None:
+    rng = np.random.default_rng(0)
+    blocks = [random_block(40, rng=rng), random_block(30, rng=rng, labels=("energy",))]
+    structures = [structure for block in blocks for structure in block]
+    summary = summarise(blocks, rng=np.random.default_rng(1))
+    assert (summary.structures, summary.atoms) == (70, sum(map(len, structures)))
+    assert (summary.smallest, summary.largest) == (min(map(len, structures)), max(map(len, structures)))
+    assert [summary.sizes[n] for n in range(1, 21)] == [sum(len(s) == n for s in structures) for n in range(1, 21)]
+    assert summary.with_energy == sum(s.energy is not None for s in structures)
+    assert summary.with_forces == sum(s.forces is not None for s in structures)
+    assert summary.with_stress == sum(s.stress is not None for s in structures)
+    assert summary.periodic == sum(bool(s.pbc.any()) for s in structures)
+    assert summary.elements["H"] == sum(int((s.atomic_numbers == 1).sum()) for s in structures)
+    per_atom = [s.energy / len(s) for s in structures if s.energy is not None]
+    assert (summary.energy_per_atom.minimum, summary.energy_per_atom.maximum) == (min(per_atom), max(per_atom))
+    assert summary.energy_per_atom.median == pytest.approx(np.median(per_atom))
+    forces = np.concatenate([s.forces for s in structures if s.forces is not None])
+    assert summary.force_norm.maximum == pytest.approx(np.sqrt((forces**2).sum(1)).max())
+    assert summary.force_component.rms == pytest.approx(np.sqrt((forces**2).mean()))
+    kept = [s.positions[~np.isin(s.atomic_numbers, [2, 10, 18, 36, 54, 86])] for s in structures if len(s) > 2]
+    assert summary.shortest_distance.minimum == pytest.approx(min(pdist(p).min() for p in kept if len(p) > 1))
+
+
+def test_large_distributions_keep_a_fair_sample_and_the_exact_range() -> None:
+    values, rng = np.random.default_rng(0).random(4 * SAMPLE), np.random.default_rng(1)
+    distribution = Distribution()
+    for part in np.array_split(np.sort(values), 7):
+        distribution.add(part, rng=rng)
+    assert distribution.sample.size == SAMPLE
+    assert (distribution.count, distribution.maximum) == (values.size, values.max())
+    np.testing.assert_allclose(np.quantile(distribution.sample, [0.1, 0.5, 0.9]), [0.1, 0.5, 0.9], atol=0.01)
+
+
+def test_duplicates_are_the_same_atoms_in_the_same_places() -> None:
+    block = molecules(10)
+    moved = replace(block, positions=block.positions + 0.001)
+    nearly = replace(block, positions=np.round(block.positions, 6), source="copy")
+    assert summarise([block, moved], rng=np.random.default_rng(0)).duplicates == 0
+    assert summarise([block, block.select(np.arange(10) < 4)], rng=np.random.default_rng(0)).duplicates == 4
+    assert summarise(
+        [nearly, replace(nearly, positions=nearly.positions + 1e-9)], rng=np.random.default_rng(0)
+    ).duplicates
+
+
+def test_data_in_the_right_units_raise_no_suspicion() -> None:
+    assert summarise([molecules()], rng=np.random.default_rng(0)).hints == []
+
+
+@pytest.mark.parametrize(
+    ("unit", "factor"),
+    [("hartree", 1.0), ("kcal/mol", HARTREE_EV / KCAL_PER_MOL_EV), ("kJ/mol", HARTREE_EV / KJ_PER_MOL_EV)],
+)
+def test_energies_and_forces_in_other_units_are_suspected(unit: str, factor: float) -> None:
+    energy, forces = summarise([molecules(energy_factor=factor)], rng=np.random.default_rng(0)).hints
+    assert f"energies look like {unit}, not eV" in energy
+    assert ("forces look like hartree" if unit == "hartree" else "forces look like kcal/mol/Å") in forces
+
+
+@pytest.mark.parametrize(("unit", "factor"), [("bohr", 1 / BOHR_ANGSTROM), ("nm", 0.1)])
+def test_lengths_in_other_units_are_suspected(unit: str, factor: float) -> None:
+    block = replace(molecules(length_factor=factor), forces=molecules().forces)
+    (hint,) = summarise([block], rng=np.random.default_rng(0)).hints
+    assert f"lengths look like {unit}, not Å" in hint
+
+
+def test_metals_with_valence_energies_raise_no_suspicion() -> None:
+    images = [bulk(name).repeat(2) for name in ("Na", "Al", "Cu", "Fe")]
+    structures = [Structure(a.numbers.astype(np.uint8), a.positions, energy=-3.0 * len(a)) for a in images]
+    assert summarise([pack(structures, np.arange(4), "metals")], rng=np.random.default_rng(0)).hints == []
+    assert unit_hints(float("nan"), float("nan"), float("nan")) == []
+
+
+def test_the_thomas_fermi_sum_is_that_of_the_atoms() -> None:
+    expected = [-0.7687 * (8 ** (7 / 3) + 2), -0.7687 * (6 ** (7 / 3) + 4)]
+    np.testing.assert_allclose(thomas_fermi_hartree(molecules(2)), expected)
+
+
+def test_a_description_names_everything_that_was_asked_for() -> None:
+    text = "\n".join(describe(summarise([molecules(energy_factor=1.0)], rng=np.random.default_rng(0))))
+    for part in ("structures        20", "atoms             80, 3 to 5", "H 60, C 10, O 10", "duplicates        0"):
+        assert part in text
+    assert "without labels    energy 0, forces 0, stress 20" in text
+    assert "suspicious        energies look like hartree" in text
+    assert "none" in "\n".join(describe(summarise([], rng=np.random.default_rng(0))))
+
+
+def test_the_program_describes_and_draws_a_store(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.hues", [molecules()])
+    figure = tmp_path / "figure.png"
+    arguments = ["info", str(path), "--figure", str(figure), "--verify"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "structures        20" in result.output
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_of_bad_frames_only_is_described_but_not_drawn(tmp_path: Path) -> None:
+    (tmp_path / "bad.xyz").write_text("2\nProperties=species:S:1:pos:R:3\nH 0 0 0\nH 0 0 0\n")
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "bad.xyz"), "--figure", str(tmp_path / "a.png")])
+    assert "bad frames        1" in result.output
+    assert "no structures that can be used" in str(result.exception)
+    assert not (tmp_path / "a.png").exists()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no reference data at {DATA}; set HUEFIELD_DATA")
+def test_the_program_describes_a_real_file_without_suspicion(tmp_path: Path) -> None:
+    path = DATA / "acac" / "test_dihedral.xyz"
+    arguments = ["info", str(path), "--figure", str(tmp_path / "figure.png")]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert f"structures        {len(read(path, ':'))}" in result.output
+    assert "suspicious" not in result.output
