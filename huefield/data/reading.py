@@ -100,7 +100,11 @@ def _blocks(
         else:
             on_fault(item)
     if empty and not waiting:
-        raise UnreadableFileError(f"{path} holds no structures for {reader!r}")
+        chosen = ", ".join(f"{name}={value!r}" for name, value in reader.model_dump(exclude_defaults=True).items())
+        raise UnreadableFileError(
+            f"{path} holds no structures for {type(reader).__name__}({chosen}); if it is of another kind, say which "
+            "with the reader"
+        )
     tell()
 
 

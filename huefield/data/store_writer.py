@@ -169,7 +169,9 @@ class StoreWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not (self._torn or self._done):
+            if error is not None and not (self._done or self.structures or self.faults):
+                self.discard()  # nothing was read: there is nothing to go on with
+            elif not (self._torn or self._done):
                 self.journal()
         finally:
             self._files.close()
