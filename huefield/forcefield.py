@@ -150,8 +150,8 @@ class Ensemble(eqx.Module):
         strategy: Strategy = "auto",
     ) -> "Ensemble":
         """An ensemble whose members differ in their random weights."""
-        if num_members < 1:
-            raise ValueError(f"an ensemble needs at least one member, but num_members is {num_members}")
+        if num_members != int(num_members) or num_members < 1:
+            raise ValueError(f"an ensemble has a whole number of members from 1, but num_members is {num_members}")
         keys = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(num_members))
         return cls(eqx.filter_vmap(lambda k: config.build(key=k))(keys), strategy)
 

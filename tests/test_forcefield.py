@@ -111,7 +111,7 @@ class TestBadInput:
     def test_no_members(self) -> None:
         with pytest.raises(ValueError, match="at least one member, but got none"):
             Ensemble.from_members([])
-        with pytest.raises(ValueError, match="num_members is 0"):
+        with pytest.raises(ValueError, match="whole number of members from 1, but num_members is 0"):
             Ensemble.build(config(), 0, key=jax.random.key(0))
 
     def test_members_of_different_architecture(self) -> None:

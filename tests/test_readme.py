@@ -19,3 +19,11 @@ def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         names: dict[str, object] = {}
         exec(block, names)  # noqa: S102
         assert names["joint"].covariance(0).shape == (2, 2)
+
+
+def test_python_in_the_architecture_page_runs() -> None:
+    page = README.parent / "docs" / "architecture.md"
+    names: dict[str, object] = {"__name__": "architecture"}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(block, names)  # noqa: S102
+    assert names["MyConfig"].model_validate({"potential": {"kind": "mlp"}, "noise": {"kind": "constant"}})

@@ -108,7 +108,8 @@ class Gaussian(eqx.Module):
         part is the variance given E and the member, the epistemic part that of the mean given E and the member.
         """
         require_shape("energy", energy, (self.partition.num_structures,))
-        known = jnp.ones_like(energy, dtype=bool) if mask is None else mask
+        known = jnp.ones(energy.shape, bool) if mask is None else mask
+        require_shape("mask", known, energy.shape)
         noise, spread = self.aleatoric, self.epistemic
         noise_var = self.diagonal.energy
         noise_gain, noise_root = observe_scalar(jnp.where(known, noise.energy, 0.0), noise_var)

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter
 
 MEAN = "#000000"
 ALEATORIC = "#E69F00"
@@ -50,10 +51,13 @@ def draw_bands(ax: Axes, x: Values, mean: Values, aleatoric: Values, epistemic: 
     width anywhere is left out.
     """
     total = np.hypot(aleatoric, epistemic)
-    bands = ((total, EPISTEMIC, 0.28, "+ epistemic"), (aleatoric, ALEATORIC, 0.75, "aleatoric"))
-    for sigma, color, alpha, name in bands:
-        low, high = mean - widths * sigma, mean + widths * sigma
-        if np.any(sigma > 0):
+    bands = (
+        (total, epistemic, EPISTEMIC, 0.28, "with epistemic" if np.any(aleatoric > 0) else "epistemic"),
+        (aleatoric, aleatoric, ALEATORIC, 0.75, "aleatoric"),
+    )
+    for sigma, part, color, alpha, name in bands:
+        if np.any(part > 0):
+            low, high = mean - widths * sigma, mean + widths * sigma
             ax.fill_between(x, low, high, color=color, alpha=alpha, lw=0, label=f"{name}, {widths:g}σ")
     ax.plot(x, mean, color=MEAN, label="mean")
 
@@ -63,4 +67,6 @@ def draw_uncertainties(ax: Axes, x: Values, aleatoric: Values, epistemic: Values
     for values, color, name in ((aleatoric, ALEATORIC, "aleatoric"), (epistemic, EPISTEMIC, "epistemic")):
         if np.any(values > 0):
             ax.plot(x, np.where(values > 0, values, np.nan), color=color, label=name)
-    ax.set_yscale("log")
+    if ax.lines:
+        ax.set_yscale("log")
+        ax.yaxis.set_minor_formatter(NullFormatter())

@@ -1,5 +1,6 @@
 """The ``huefield`` program."""
 
+import signal
 import sys
 from typing import Annotated
 
@@ -39,6 +40,7 @@ def _options(
 
 def main() -> None:
     """Run the program. What the user can mend is said in one line; only our own bugs show a traceback."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up as after any exception
     try:
         app()
     except (ValueError, OSError, RuntimeError) as error:

@@ -18,15 +18,18 @@ class NoiseKind(StrEnum):
 def toy(
     out: Annotated[Path, typer.Option(help="Folder for the figure, the numbers and the model.")] = Path("toy"),
     noise: Annotated[NoiseKind, typer.Option(help="Noise model.")] = NoiseKind.COLORED,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the noise, the training points and the networks.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Seed of the noise, the training points and the networks.")
+    ] = 0,
     members: Annotated[int, typer.Option(min=1, help="Networks in the ensemble.")] = 10,
 ) -> None:
     """Draw the paper's toy example: an ensemble on energies and forces with correlated noise."""
     from huefield.apps.cli.progress import training_progress, use_compilation_cache
     from huefield.apps.toy import ToyConfig, run_toy, summarise, write_toy
+    from huefield.core.files import require_writable
 
     config = ToyConfig.model_validate({"noise": {"kind": noise.value}, "seed": seed, "members": members})
-    out.mkdir(parents=True, exist_ok=True)
+    require_writable(out)
     use_compilation_cache()
     with training_progress() as report:
         result = run_toy(config, report)
