@@ -167,7 +167,10 @@ def _remaining(
         if rules < 0:
             writer.leave_out(left_out, number)
 
-    blocks = read_any(path, reader, on_fault=note if skip_bad else None, on_left_out=leave_out)
+    def refuse(fault: Fault) -> None:
+        raise BadFrameError(f"{fault}. Mend it, or leave such frames out with --skip-bad")
+
+    blocks = read_any(path, reader, on_fault=note if skip_bad else refuse, on_left_out=leave_out)
     return skipped(blocks, done.structures)
 
 

@@ -15,8 +15,10 @@ from huefield.data.reading import read as read
 from huefield.data.reading import read_blocks as read_blocks
 from huefield.data.references import AtomicReferences as AtomicReferences
 from huefield.data.references import ReferenceConfig as ReferenceConfig
+from huefield.data.split_config import SplitConfig as SplitConfig
+from huefield.data.split_config import SplitInputs as SplitInputs
+from huefield.data.split_files import split_from_file as split_from_file
 from huefield.data.splits import Split as Split
-from huefield.data.splits import SplitConfig as SplitConfig
 from huefield.data.store import Store as Store
 from huefield.data.store_writer import StoreWriter as StoreWriter
 from huefield.data.toy import ToyData as ToyData

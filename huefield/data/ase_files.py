@@ -88,7 +88,8 @@ class AseReader(FrozenConfig):
         if not convention and self.energy_unit is None and any(x is not None for x in (energy, forces, stress)):
             raise UnknownUnitsError(
                 "a plain xyz frame (without Properties= or Lattice=) does not fix the unit of its labels; state it: "
-                "AseReader(energy_unit='eV'), or hartree, kcal/mol, kJ/mol, meV"
+                "AseReader(energy_unit='eV'), or hartree, kcal/mol, kJ/mol, meV; on the command line "
+                '--reader \'{"kind": "ase", "energy_unit": "eV"}\''
             )
         units = Units.named(self.energy_unit or "eV", self.length_unit or "angstrom")
         require_elements(atoms.numbers)

@@ -21,6 +21,8 @@ ReaderConfig: TypeAlias = Annotated[
 ]
 """Any reader, chosen by its ``kind``."""
 
+BUNDLE_FILES = ("metadata.json", "metadata", "metadata.ulm")
+"""What a folder has that is one of ASE's bundle trajectories."""
 HDF5_SUFFIXES = (".h5", ".hdf5")
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
@@ -28,6 +30,8 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 def detect(path: Path) -> ReaderConfig:
     """The reader for a file, by its suffix and content."""
     if path.is_dir():
+        if not any((path / name).exists() for name in BUNDLE_FILES):
+            raise UnreadableFileError(f"{path} is a folder, and neither a store nor a trajectory: name the files in it")
         return AseReader(ase_format=ase_format_of(path))
     with path.open("rb") as file:
         signature = file.read(len(HDF5_SIGNATURE))

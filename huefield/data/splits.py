@@ -2,25 +2,26 @@
 
 A :class:`Split` names parts and holds the indices of their structures; how it was made is written with it. Splits are
 made from arrays: the makers know neither files nor stores. The same configuration in two parts makes a test too easy:
-:func:`check_disjoint` finds such pairs by :func:`configuration_hashes`, :func:`without_shared` takes them out.
+:func:`check_disjoint` finds such pairs by their hashes, :func:`without_shared` takes them out. What
+:mod:`huefield.data.split_config` makes is checked already.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
-from zipfile import BadZipFile
 
 import jax
 import numpy as np
 from jaxtyping import Array, Int, Int64, Integer, Key, Shaped, UInt8, UInt64
-from pydantic import AfterValidator, Field, StrictInt, ValidationError
+from pydantic import AfterValidator, Field, StrictInt
 
-from huefield.core.config import FrozenConfig, explain
+from huefield.core.config import FrozenConfig
 from huefield.core.files import write_bytes
-from huefield.data.composition import deal_groups, formula_index, pairs_across
+from huefield.data.composition import formula_index
+from huefield.data.duplicates import pairs_across
+from huefield.data.group_dealing import deal_groups
 
 ANI1X_COUNTS = {"train": 4_449_806, "validation": 244_331, "test": 261_868}
 """Configurations of ANI-1x in each part, in [J23] arXiv:2312.04174v1."""
@@ -57,6 +58,16 @@ class SplitOrigin(FrozenConfig):
     removed: dict[str, int] = Field({}, description="structures taken out of each part, as others have them too")
 
 
+class SplitFile(FrozenConfig):
+    """What a split is written as."""
+
+    format: Literal["huefield-split"] = "huefield-split"
+    version: Literal[1] = 1
+    num_structures: int = Field(ge=0)
+    origin: SplitOrigin
+    parts: dict[str, list[Annotated[StrictInt, Field(ge=0, lt=2**62)]]]
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Named parts of ``num_structures`` structures: indices from 0, in order, in at most one part each."""
@@ -85,9 +96,9 @@ class Split:
         return owners
 
     def save(self, path: str | Path) -> None:
-        """Write JSON, whole or not at all, which :func:`split_from_file` reads."""
+        """Write JSON, whole or not at all, which :func:`huefield.data.split_files.split_from_file` reads."""
         parts = {name: part.tolist() for name, part in self.parts.items()}
-        file = _SplitFile(num_structures=self.num_structures, origin=self.origin, parts=parts)
+        file = SplitFile(num_structures=self.num_structures, origin=self.origin, parts=parts)
         write_bytes(Path(path), file.model_dump_json().encode())
 
 
@@ -191,75 +202,6 @@ def official_split(parts: Shaped[np.ndarray, " n"] | Sequence[str], rename: Mapp
     return Split(indices, len(part), SplitOrigin(method="official"))
 
 
-def split_from_file(path: str | Path, n: int | None = None) -> Split:
-    """Read a split from a file.
-
-    The file is JSON (what :meth:`Split.save` wrote, or lists of indices from 0 by part name), npz (arrays of indices by
-    part name), or txt (the name of a part on each line, one line per structure, empty for a structure in no part).
-
-    Args:
-        path: the file.
-        n: how many structures there are; None to believe the file, if it says so.
-    """
-    path = Path(path)
-    readers = {".json": _read_json, ".npz": _read_npz, ".txt": _read_names}
-    try:
-        if path.suffix not in readers:
-            raise SplitError(f"a split file ends in one of {list(readers)}, not in {path.suffix!r}")
-        split = readers[path.suffix](path, n)
-        if n not in (None, split.num_structures):
-            raise SplitError(f"the split is of {split.num_structures} structures, but the data have {n}")
-    except SplitError as error:
-        raise SplitError(f"{path}: {error}") from None
-    return split
-
-
-class _SplitFile(FrozenConfig):
-    format: Literal["huefield-split"] = "huefield-split"
-    version: Literal[1] = 1
-    num_structures: int = Field(ge=0)
-    origin: SplitOrigin
-    parts: dict[str, list[Annotated[StrictInt, Field(ge=0, lt=2**62)]]]
-
-
-def _from_lists(parts: Mapping[str, np.ndarray], n: int | None) -> Split:
-    if n is None:
-        raise SplitError("the file has indices, but does not say of how many structures: pass n")
-    return Split(parts, n, SplitOrigin(method="file"))
-
-
-def _read_json(path: Path, n: int | None) -> Split:
-    try:
-        content = json.loads(path.read_bytes())
-        ours = isinstance(content, dict) and "format" in content
-        wrapped = content if ours else {"num_structures": n or 0, "origin": {"method": "file"}, "parts": content}
-        file = _SplitFile.model_validate(wrapped)
-    except ValidationError as error:
-        raise SplitError("not a split:\n" + explain(error, path.name)) from None
-    except (ValueError, RecursionError) as error:
-        raise SplitError(f"not JSON, or cut off ({error})") from None
-    parts = {name: np.array(part, np.int64) for name, part in file.parts.items()}
-    return Split(parts, file.num_structures, file.origin) if ours else _from_lists(parts, n)
-
-
-def _read_npz(path: Path, n: int | None) -> Split:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            parts = dict(arrays)
-    except (ValueError, TypeError, AttributeError, EOFError, BadZipFile) as error:
-        raise SplitError(f"not an npz file of index arrays, or cut off ({error})") from None
-    return _from_lists(parts, n)
-
-
-def _read_names(path: Path, n: int | None) -> Split:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise SplitError(f"not a text file ({error})") from None
-    split = official_split([line.strip() for line in lines])
-    return Split(split.parts, split.num_structures, SplitOrigin(method="file"))
-
-
 def _key_data(key: Key[Array, ""]) -> tuple[int, ...]:
     return tuple(int(word) for word in np.asarray(jax.random.key_data(key)).ravel())
 
@@ -274,7 +216,7 @@ def check_disjoint(split: Split, hashes: UInt64[np.ndarray, " n"]) -> None:
 
     Args:
         split: the split.
-        hashes: :func:`huefield.data.composition.configuration_hashes` of all structures.
+        hashes: :func:`huefield.data.duplicates.configuration_hashes` of all structures.
     """
     names, owners, lines = list(split.parts), split.owners(list(split.parts)), []
     pairs = pairs_across(hashes, owners)
@@ -285,7 +227,9 @@ def check_disjoint(split: Split, hashes: UInt64[np.ndarray, " n"]) -> None:
         lines.append(f"{len(here)} of {names[b]!r} are in {names[a]!r} too: {shown}")
     if lines:
         raise SplitError(
-            "the same configurations are in different parts (without_shared takes them out):\n" + "\n".join(lines)
+            "the same configurations are in different parts:\n"
+            + "\n".join(lines)
+            + "\nTake them out with without_shared, or say allow_shared if they may be there"
         )
 
 
@@ -294,7 +238,7 @@ def without_shared(split: Split, hashes: UInt64[np.ndarray, " n"], keep_in: Sequ
 
     Args:
         split: the split.
-        hashes: :func:`huefield.data.composition.configuration_hashes` of all structures.
+        hashes: :func:`huefield.data.duplicates.configuration_hashes` of all structures.
         keep_in: all parts, those first that keep what they have: ``("test", "validation", "train")`` spares the tests.
     """
     if sorted(keep_in) != sorted(split.parts):
@@ -304,80 +248,3 @@ def without_shared(split: Split, hashes: UInt64[np.ndarray, " n"], keep_in: Sequ
     before = split.origin.removed
     removed = {name: before.get(name, 0) + len(split[name]) - len(part) for name, part in parts.items()}
     return Split(parts, split.num_structures, split.origin.model_copy(update={"removed": removed}))
-
-
-@dataclass(frozen=True, eq=False)
-class SplitInputs:
-    """What splits are made from: the composition of n structures and, where the data have them, groups and parts."""
-
-    sizes: Int[np.ndarray, " n"]
-    atomic_numbers: UInt8[np.ndarray, " A"]
-    groups: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
-    parts: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
-
-
-class RandomSplit(FrozenConfig):
-    """Structures dealt out at random."""
-
-    kind: Literal["random"] = "random"
-    fractions: Fractions
-    seed: int = Field(0, ge=0, lt=2**31)
-
-    def make(self, inputs: SplitInputs) -> Split:
-        """The split of these structures."""
-        return random_split(len(inputs.sizes), self.fractions, key=jax.random.key(self.seed))
-
-
-class GroupSplit(FrozenConfig):
-    """Whole groups dealt out at random."""
-
-    kind: Literal["group"] = "group"
-    fractions: Fractions
-    seed: int = Field(0, ge=0, lt=2**31)
-
-    def make(self, inputs: SplitInputs) -> Split:
-        """The split of these structures."""
-        if inputs.groups is None:
-            raise SplitError("the data name no groups: split at random or by formula")
-        return group_split(inputs.groups, self.fractions, key=jax.random.key(self.seed))
-
-
-class FormulaSplit(FrozenConfig):
-    """Whole formulas dealt out at random, in the proportions of ANI-1x where none are given."""
-
-    kind: Literal["formula"] = "formula"
-    fractions: Fractions = ANI1X_FRACTIONS
-    seed: int = Field(0, ge=0, lt=2**31)
-
-    def make(self, inputs: SplitInputs) -> Split:
-        """The split of these structures."""
-        return formula_split(inputs.sizes, inputs.atomic_numbers, self.fractions, key=jax.random.key(self.seed))
-
-
-class OfficialSplit(FrozenConfig):
-    """The split that the data came with."""
-
-    kind: Literal["official"] = "official"
-    rename: dict[str, str] = Field({}, description="other names for parts")
-
-    def make(self, inputs: SplitInputs) -> Split:
-        """The split of these structures."""
-        if inputs.parts is None:
-            raise SplitError("the data came without a split of their own: choose random, group, formula or file")
-        return official_split(inputs.parts, self.rename)
-
-
-class FileSplit(FrozenConfig):
-    """A split from a file; :func:`split_from_file` says how it may be written."""
-
-    kind: Literal["file"] = "file"
-    path: Path
-
-    def make(self, inputs: SplitInputs) -> Split:
-        """The split of these structures."""
-        return split_from_file(self.path, len(inputs.sizes))
-
-
-SplitConfig = Annotated[
-    RandomSplit | GroupSplit | FormulaSplit | OfficialSplit | FileSplit, Field(discriminator="kind")
-]

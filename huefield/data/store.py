@@ -31,6 +31,7 @@ from huefield.data.store_format import (
     StoreError,
     manifest_digest,
 )
+from huefield.data.store_publish import partial_path, replaced_path
 
 RESIDENT_BYTES = 16_777_216
 """How much of a store may be mapped and read before its pages are given back."""
@@ -334,9 +335,7 @@ def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest of a store."""
     file = folder / "manifest.json"
     if not folder.is_dir():
-        partial = folder.with_name(folder.name + ".partial")
-        unfinished = f"; an unfinished conversion is at {partial}: run the same `convert` again to end it"
-        raise StoreError(f"there is no store at {folder}" + (unfinished if partial.is_dir() else ""))
+        raise StoreError(f"there is no store at {folder}" + _what_there_is(folder))
     if not file.is_file():
         raise StoreError(
             f"{folder} is not a huefield store: it has no manifest.json; make one with `huefield data convert`"
@@ -359,6 +358,18 @@ def read_manifest(folder: Path) -> Manifest:
         return Manifest.model_validate(content)
     except ValidationError as error:
         raise StoreError(explain(error, str(file))) from error
+
+
+def _what_there_is(folder: Path) -> str:
+    """What conversions that were cut off have left instead of a store."""
+    if (replaced_path(folder) / "manifest.json").is_file():
+        return (
+            f": its replacement was cut off, and it is at {replaced_path(folder)}; run the same `convert` again, which "
+            "moves it back first, or move it back yourself"
+        )
+    if partial_path(folder).is_dir():
+        return f"; an unfinished conversion is at {partial_path(folder)}: run the same `convert` again to end it"
+    return ""
 
 
 def require_column(folder: Path, name: str, info: ColumnInfo, manifest: Manifest) -> None:

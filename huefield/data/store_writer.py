@@ -5,15 +5,14 @@ all of them agreed; what is behind that was torn off by a kill, and is cut away 
 grow with the number of structures, but with that of different groups and sources.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from io import FileIO
 from itertools import islice, pairwise
 from pathlib import Path
 from types import TracebackType
@@ -26,11 +25,10 @@ from pydantic import ValidationError
 from huefield.core.files import write_bytes
 from huefield.core.structure import Block
 from huefield.data.base import Fault, LeftOut
+from huefield.data.column_writer import ColumnWriter, open_behind, write_all
 from huefield.data.store_format import (
-    CHUNK_BYTES,
     COLUMNS,
     SUFFIX,
-    ColumnInfo,
     ColumnSpec,
     Journal,
     Manifest,
@@ -39,73 +37,9 @@ from huefield.data.store_format import (
     StoreError,
     manifest_digest,
 )
+from huefield.data.store_publish import partial_path, publish, remove_store, require_ours, restore_replaced
 
-WRITE_BYTES = 1_048_576
-"""What is gathered of a column before it is written."""
-
-
-class ColumnWriter:
-    """Appends to a column and to its checksums; cuts both to ``size`` bytes of the column first."""
-
-    def __init__(self, file: Path, dtype: np.dtype[Any], size: int = 0) -> None:
-        self.size, self.dtype = size, dtype
-        self._file, self._pending = file, bytearray()
-        self._data = _cut(file.with_suffix(".bin"), size)
-        try:
-            self._sums = _cut(file.with_suffix(".crc"), size // CHUNK_BYTES * 4)
-        except BaseException:
-            self._data.close()
-            raise
-        self._data.seek(size // CHUNK_BYTES * CHUNK_BYTES)
-        tail = self._data.read()
-        self._sum, self._filled = zlib.crc32(tail), len(tail)
-
-    def append(self, array: Shaped[np.ndarray, "..."]) -> None:
-        """Add rows."""
-        content = np.ascontiguousarray(array, self.dtype)
-        self._pending += content.tobytes()
-        self.size += content.nbytes
-        if len(self._pending) >= WRITE_BYTES:
-            self.flush()
-
-    def append_zeros(self, num_bytes: int) -> None:
-        """Add zeros, a part at a time."""
-        for first in range(0, num_bytes, WRITE_BYTES):
-            self.append(np.zeros(min(WRITE_BYTES, num_bytes - first), np.uint8).view(self.dtype))
-
-    def flush(self) -> None:
-        """Hand everything to the system."""
-        content = bytes(self._pending)
-        _write_all(self._data, content)
-        sums, first = [], 0
-        while first < len(content):
-            part = content[first : first + CHUNK_BYTES - self._filled]
-            self._sum, self._filled, first = zlib.crc32(part, self._sum), self._filled + len(part), first + len(part)
-            if self._filled == CHUNK_BYTES:
-                sums.append(self._sum)
-                self._sum = self._filled = 0
-        _write_all(self._sums, np.array(sums, "<u4").tobytes())
-        self._pending.clear()
-
-    def sync(self) -> None:
-        """Have everything on the disk."""
-        self.flush()
-        os.fsync(self._data.fileno())
-        os.fsync(self._sums.fileno())
-
-    def finish(self, row: tuple[int, ...]) -> ColumnInfo:
-        """End the column; nothing can be added."""
-        self.flush()
-        _write_all(self._sums, np.array([self._sum] if self._filled else [], "<u4").tobytes())
-        self.sync()
-        digest = hashlib.sha256(self._file.with_suffix(".crc").read_bytes()).hexdigest()
-        info = ColumnInfo(dtype=self.dtype.str, row=row, rows=0, crc_sha256=digest)
-        return info.model_copy(update={"rows": self.size // info.row_bytes})
-
-    def close(self) -> None:
-        """Let go of the files."""
-        self._data.close()
-        self._sums.close()
+NOTHING_YET = Journal(structures=0, atoms=0, faults=0, faults_bytes=0, left_out=0, position=Position(), column_bytes={})
 
 
 class StoreWriter:
@@ -132,31 +66,39 @@ class StoreWriter:
         journal_every: int = 50_000,
     ) -> None:
         _require_destination(dest, overwrite)
-        self.dest, self.partial = dest, dest.with_name(dest.name + ".partial")
+        self.dest, self.partial = dest, partial_path(dest)
         self._precision, self._every, self._torn, self._done = provenance.precision, journal_every, False, False
-        self.partial.mkdir(parents=True, exist_ok=True)
+        self._safe = 0
+        try:
+            self.partial.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _failure(error, self.partial, self._safe) from error
         self._files = ExitStack()
         self._files.callback(os.close, _locked(self.partial))
         self._columns: dict[str, ColumnWriter] = {}
         try:
-            journal = _journal_of(self.partial, provenance) if resume else None
-            _clear(self.partial, keep=journal)
-            if journal is None:
-                write_bytes(self.partial / "provenance.json", provenance.model_dump_json(indent=1).encode())
-            state = journal or Journal(
-                structures=0, atoms=0, faults=0, faults_bytes=0, left_out=0, position=Position(), column_bytes={}
-            )
-            self._start(state)
+            restore_replaced(dest)
+            _require_destination(dest, overwrite)
+            self._start(provenance, resume)
         except BaseException:
             self._files.close()
             raise
 
-    def _start(self, state: Journal) -> None:
+    def _start(self, provenance: Provenance, resume: bool) -> None:
+        journal = _journal_of(self.partial, provenance) if resume else None
+        _clear(self.partial, keep=journal)
+        self._safe = journal.structures if journal else 0
+        with self._writing():
+            if journal is None:
+                write_bytes(self.partial / "provenance.json", provenance.model_dump_json(indent=1).encode())
+            self._open_all(journal or NOTHING_YET)
+
+    def _open_all(self, state: Journal) -> None:
         self.structures, self.atoms, self.faults, self.position = (
             state.structures, state.atoms, state.faults, state.position,
         )  # fmt: skip
-        self._safe, self.left_out = state.structures, state.left_out
-        self._faults = self._files.enter_context(_cut(self.partial / "faults.txt", state.faults_bytes))
+        self.left_out = state.left_out
+        self._faults = self._files.enter_context(open_behind(self.partial / "faults.txt", state.faults_bytes))
         for spec in COLUMNS.values():
             if spec.name in state.column_bytes or not spec.optional:
                 self._open(spec, state.column_bytes.get(spec.name))
@@ -207,7 +149,7 @@ class StoreWriter:
     def note(self, fault: Fault, source: int = 0) -> None:
         """List a frame that is left out."""
         with self._writing():
-            _write_all(self._faults, (" ".join(str(fault).splitlines()) + "\n").encode())
+            write_all(self._faults, (" ".join(str(fault).splitlines()) + "\n").encode())
             self.faults += 1
             self._move(source, faults=1)
 
@@ -244,15 +186,15 @@ class StoreWriter:
             write_bytes(self.partial / "manifest.json", json.dumps(manifest, indent=1).encode())
             if not self.faults:
                 (self.partial / "faults.txt").unlink()
-            (self.partial / "journal.json").unlink()
-            _publish(self.partial, self.dest)
+            publish(self.partial, self.dest)
             self._done = True
+            (self.dest / "journal.json").unlink()  # only now: until it has its place, the work can be resumed
         return self.dest
 
     def discard(self) -> None:
         """Throw everything away."""
         self._done = True
-        shutil.rmtree(self.partial)
+        remove_store(self.partial)
 
     def _open(self, spec: ColumnSpec, size: int | None) -> None:
         """Open a column at its journalled size, or begin it: positions in other columns begin with a zero."""
@@ -300,35 +242,15 @@ class StoreWriter:
         try:
             yield
         except OSError as error:
-            free = shutil.disk_usage(self.partial).free
-            raise StoreError(
-                f"cannot write to {self.partial}: {error.strerror} ({free / 1e6:.0f} MB free). The first {self._safe} "
-                "structures are safe: make room and run the same command again to resume"
-            ) from error
+            if not (self._safe or self._done):
+                self.discard()  # it could not be resumed, and takes room
+            raise _failure(error, self.partial, self._safe) from error
         self._torn = False
 
 
 def _present(name: str, block: Block) -> bool:
     masks = {"forces": "has_forces", "stress": "has_stress"}
     return COLUMNS[name].optional and bool(getattr(block, masks.get(name, name)).any())
-
-
-def _cut(file: Path, size: int) -> FileIO:
-    """Open a file for writing behind its first ``size`` bytes, which must be there."""
-    opened = FileIO(os.open(file, os.O_RDWR | os.O_CREAT, 0o666), "r+")
-    found = os.fstat(opened.fileno()).st_size
-    if found < size:
-        opened.close()
-        raise StoreError(f"{file} has {found} bytes, but the journal says {size}: start again without resuming")
-    opened.truncate(size)
-    opened.seek(size)
-    return opened
-
-
-def _write_all(file: FileIO, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[file.write(view) :]
 
 
 def _locked(folder: Path) -> int:
@@ -350,6 +272,7 @@ def _require_destination(dest: Path, overwrite: bool) -> None:
         raise StoreError(f"{dest} exists: choose another name, or pass --overwrite to replace it")
     if not (dest / "manifest.json").is_file():
         raise StoreError(f"{dest} is not a huefield store, so it is not overwritten: move it away")
+    require_ours(dest)
 
 
 def _journal_of(partial: Path, provenance: Provenance) -> Journal | None:
@@ -373,28 +296,23 @@ def _journal_of(partial: Path, provenance: Provenance) -> Journal | None:
 
 def _clear(partial: Path, keep: Journal | None) -> None:
     """Remove what does not belong to the journalled state; refuse to remove what is not ours."""
-    ours = {f"{name}{suffix}" for name in COLUMNS for suffix in (".bin", ".crc")}
-    ours |= {"journal.json", "provenance.json", "manifest.json", "faults.txt"}
-    found = {file.name for file in partial.iterdir()}
-    foreign = sorted(name for name in found - ours if not name.startswith("."))
-    if foreign:
-        raise StoreError(f"{partial} holds {foreign[0]!r}, which no conversion wrote: move it away")
+    require_ours(partial)
     kept = {"journal.json", "provenance.json", "faults.txt"} if keep else set()
     kept |= {f"{name}{suffix}" for name in (keep.column_bytes if keep else ()) for suffix in (".bin", ".crc")}
-    for name in found - kept:
+    for name in {file.name for file in partial.iterdir()} - kept:
         (partial / name).unlink()
 
 
-def _publish(partial: Path, dest: Path) -> None:
-    """Move a finished store to its place; the one it replaces is there until then."""
-    old = dest.with_name(dest.name + ".replaced")
-    if old.exists():
-        shutil.rmtree(old)
-    if dest.exists():
-        dest.rename(old)
-    partial.rename(dest)
-    if old.exists():
-        shutil.rmtree(old)
-    handle = os.open(dest.parent, os.O_RDONLY)
-    os.fsync(handle)
-    os.close(handle)
+def _failure(error: OSError, partial: Path, safe: int) -> StoreError:
+    """What to say about a write that the system refused: which file, why, what is left, what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        there = next(folder for folder in partial.absolute().parents if folder.exists())
+        free = shutil.disk_usage(there).free / 1e6
+        reason, cure = f"the disk is full, or your share of it ({free:.1f} MB free)", "make room"
+    elif error.errno == errno.EFBIG:
+        reason, cure = "a file may not grow so large here (see ulimit -f)", "allow it"
+    else:
+        reason, cure = str(error.strerror or error), "mend that"
+    left = f"The first {safe} structures are safe in {partial}" if safe else "Nothing was kept"
+    again = "run the same command again to resume" if safe else "run the same command again"
+    return StoreError(f"cannot write {error.filename or partial}: {reason}. {left}: {cure} and {again}")

@@ -5,10 +5,11 @@ that hold for most matter; each says "looks like", never more:
 
 - Energies. All-electron total energies follow the Thomas-Fermi law, E = −0.7687 Z^(7/3) hartree for an atom, to within
   0.64 to 0.95 of it for every element. If the median ratio of the energies to the sum of that law lies in this range in
-  hartree, kcal/mol or kJ/mol instead of in eV, they look like that unit. Energies of valence electrons only, or
-  relative to atoms, are in none of the ranges, and nothing is said about them.
-- Forces. The root mean square of a component is about 1 eV/Å in a molecule at 300 K. Above 10 it looks like kcal/mol/Å
-  or kJ/mol/Å, below 0.05 like hartree/bohr (or like relaxed structures).
+  hartree, kcal/mol or kJ/mol instead of in eV, they look like that unit. Energies relative to atoms are in none of the
+  ranges, those of valence electrons only (pseudopotentials) seldom: Cl and Cu in eV look like hartree.
+- Forces. In matter at 300 K to 1000 K the median force on an atom is 0.3 to 3 eV/Å, whatever a few wild frames have.
+  Above 6 it looks like kcal/mol/Å or kJ/mol/Å. If the root mean square of a component, in which a few strained frames
+  among relaxed ones count, is below 0.05 it looks like hartree/bohr (or like relaxed structures).
 - Lengths. The shortest distance of a structure, divided by the sum of the covalent radii of its two atoms, is about 1
   in all bonded matter. If its median is above 1.5 lengths look like bohr, below 0.4 like nm. Noble gases, pairs across
   a cell's faces and structures of two atoms (scans of their distance) do not count.
@@ -24,7 +25,7 @@ from scipy.spatial.distance import pdist
 
 from huefield.core.structure import Block
 from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
-from huefield.data.composition import configuration_hashes
+from huefield.data.duplicates import block_hashes
 
 SAMPLE = 50_000
 """Values of a distribution that are kept."""
@@ -36,6 +37,7 @@ PER_HARTREE = {
     "kcal/mol": HARTREE_EV / KCAL_PER_MOL_EV,
     "kJ/mol": HARTREE_EV / KJ_PER_MOL_EV,
 }
+LARGE_FORCE, SMALL_FORCE = 6.0, 0.05
 MAX_SIZE = 4096
 MAX_NUMBER = 256
 
@@ -106,7 +108,9 @@ class Summary:
     @property
     def hints(self) -> list[str]:
         """Which units look wrong, and why."""
-        return unit_hints(self.thomas_fermi_ratio.median, self.force_component.rms, self.shortest_ratio.median)
+        return unit_hints(
+            self.thomas_fermi_ratio.median, self.force_norm.median, self.force_component.rms, self.shortest_ratio.median
+        )
 
 
 def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> Summary:
@@ -128,7 +132,7 @@ def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> Summary:
         smallest = min(smallest, int(block.sizes.min(initial=MAX_SIZE)))
         largest = max(largest, int(block.sizes.max(initial=0)))
         groups.update(block.groups)
-        hashes.append(configuration_hashes(block.sizes, block.atomic_numbers, block.positions, block.cells, block.pbc))
+        hashes.append(block_hashes(block))
         known = block.has_energy & (block.sizes > 0)
         energy.add(block.energy[known] / block.sizes[known], rng=rng)
         law.add((block.energy / thomas_fermi_hartree(block))[known], rng=rng)
@@ -155,15 +159,25 @@ def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> Summary:
     )
 
 
-def unit_hints(thomas_fermi_ratio: float, force_rms: float, shortest_ratio: float) -> list[str]:
-    """Say which units look wrong (see the module); NaN stands for what is not known."""
+def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float, shortest_ratio: float) -> list[str]:
+    """Say which units look wrong (see the module); NaN stands for what is not known.
+
+    Args:
+        thomas_fermi_ratio: median of the energies divided by the Thomas-Fermi law in hartree.
+        force_median: median force on an atom.
+        force_rms: root mean square of a component of the forces.
+        shortest_ratio: median of the shortest distances divided by the sum of covalent radii.
+    """
     hints = []
     for unit, factor in PER_HARTREE.items():
         if unit != "eV" and 0.64 <= thomas_fermi_ratio / factor <= 0.95:
-            hints.append(f"energies look like {unit}, not eV: they are what all electrons have in {unit}")
-    if force_rms > 10:
-        hints.append(f"forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their root mean square is {force_rms:.3g}")
-    if 0 < force_rms < 0.05:
+            hints.append(
+                f"energies look like {unit}, not eV, unless they are of valence electrons only: they are what all "
+                f"electrons have in {unit}"
+            )
+    if force_median > LARGE_FORCE:
+        hints.append(f"forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is {force_median:.3g}")
+    if 0 < force_rms < SMALL_FORCE:
         hints.append(
             f"forces look like hartree/bohr, not eV/Å, unless structures are relaxed: their root mean square is "
             f"{force_rms:.3g}"

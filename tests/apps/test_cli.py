@@ -1,11 +1,17 @@
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from huefield.apps.cli.progress import convert_progress, duration, make_line, make_progress
+from huefield.apps.convert import ConvertProgress
+from huefield.apps.make_data import MakeProgress
 
 HUEFIELD = Path(sys.executable).with_name("huefield")
 
@@ -82,3 +88,71 @@ def test_toy_from_the_command_line(tmp_path: Path) -> None:
     first, second = ((tmp_path / folder / "toy-colored.json").read_text() for folder in ("a", "b"))
     assert first == second
     assert json.loads(first)["config"]["seed"] == 7
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """Everything that was shown, one state after the other, without codes for colours and places."""
+        return [line for line in re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", self.getvalue()).splitlines() if line.strip()]
+
+
+def in_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """From now on stderr is a terminal. (A fixture would come too early: pytest sets stderr again before the test.)"""
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    return stream
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.2, "1 s"), (59.0, "59 s"), (59.5, "1 min 00 s"), (125, "2 min 05 s"), (3900, "1 h 05 min")]
+)
+def test_durations_are_in_two_units_at_most(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_making_data_tells_rate_and_time_left_of_this_run() -> None:
+    progress = MakeProgress("labelling", done=30, total=50, resumed=20, seconds=100.0)
+    assert (progress.rate, progress.seconds_left) == (0.1, 200.0)
+    assert make_line(progress) == "30/50, 6.0/min, 3 min 20 s left"
+    assert make_line(MakeProgress("labelling", done=50, total=50, resumed=0, seconds=10.0)) == "50/50, 5.0/s"
+    assert make_line(MakeProgress("labelling", done=20, total=50, resumed=20)) == "20/50"
+
+
+def test_making_data_without_a_terminal_prints_the_beginning_and_twenty_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with make_progress() as report:
+        for done in range(101):
+            report(MakeProgress("sampling", done, 100, seconds=float(done)))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 21
+    assert (lines[0], lines[1]) == ("sampling 0/100", "sampling 5/100, 1.0/s, 1 min 35 s left")
+    assert lines[-1] == "sampling 100/100, 1.0/s"
+
+
+def test_making_data_in_a_terminal_draws_a_bar_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = in_terminal(monkeypatch)
+    with make_progress() as report:
+        for stage in ("sampling", "labelling"):
+            for done in range(4):
+                report(MakeProgress(stage, done, 3, seconds=60.0 * done))
+    last = terminal.lines()[-2:]
+    assert all("━━━" in line and "3/3, 1.0/min" in line for line in last)
+    assert "sampling" in last[0]
+    assert "labelling" in last[1]
+
+
+def test_converting_in_a_terminal_draws_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = in_terminal(monkeypatch)
+    with convert_progress() as report:
+        report(ConvertProgress("a.xyz", 1, 1, structures=500, resumed=300, faults=2, seconds=2.0))
+    line = terminal.lines()[-1]
+    assert "file 1/1 ━━━" in line
+    assert "500 structures, 100/s, 2 bad" in line

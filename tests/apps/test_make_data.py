@@ -1,5 +1,9 @@
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -301,6 +305,22 @@ def test_failing_task_and_no_workers_are_errors() -> None:
         run_tasks("sampling", [partial(int, "no number")], 1)
 
 
+def test_an_interruption_ends_tasks_that_have_long_to_go() -> None:
+    """A real Ctrl-C: the signal goes to the whole process group, workers included."""
+    program = (
+        "from functools import partial; import time; from huefield.apps.make_data.pool import run_tasks\n"
+        "def say(progress): print(progress.done, flush=True)\n"
+        "if __name__ == '__main__': run_tasks('naps', [partial(time.sleep, s) for s in (0, 300, 300, 300)], 1, say)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    assert process.stdout is not None
+    assert [process.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=60) != 0
+
+
 def test_plan_scales_and_names_what_it_does_not_know() -> None:
     plan = Plan(modes_per_molecule=40, hot_per_molecule=0).scaled(0.01)
     assert (plan.modes_per_molecule, plan.hot_per_molecule, plan.hot_k) == (1, 0, Plan().hot_k)
@@ -326,6 +346,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seen: list[MakeProgress] = []
     make(out, seed=3, plan=SMALL, workers=2, report=seen.append)
     assert (seen[0].stage, seen[-1].stage, seen[-1].done) == ("sampling", "labelling", seen[-1].total)
+    assert [progress.done for progress in seen if progress.stage == "sampling"] == [0, 1, 2, 3, 4]
     return out
 
 
@@ -355,7 +376,10 @@ def test_interrupted_job_goes_on_to_the_same_data(made: Path, tmp_path: Path) ->
     (out / "data.npz").unlink()
     kept = out / "work" / "samples" / "reaction_ammonia_inversion.npz"
     before = kept.stat().st_mtime_ns
-    make(out, seed=3, plan=SMALL, workers=1)
+    seen: list[MakeProgress] = []
+    make(out, seed=3, plan=SMALL, workers=1, report=seen.append)
+    assert (seen[0].done, seen[0].resumed, seen[0].total, seen[1].done) == (3, 3, 4, 4)
+    assert seen[1].seconds_left == 0
     assert (out / "data.npz").read_bytes() == (made / "data.npz").read_bytes()
     assert kept.stat().st_mtime_ns == before
 

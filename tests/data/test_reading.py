@@ -195,3 +195,8 @@ def test_damaged_hdf5_data_never_surprise(
     start = bytes(content).index(forces) + 8 * offset
     content[start : start + 8] = values
     consume(write(tmp_path_factory.getbasetemp(), name, damaged(bytes(content), [], kept)))
+
+
+def test_a_folder_that_is_no_trajectory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="is a folder, and neither a store nor a trajectory: name the files"):
+        detect(tmp_path)

@@ -1,7 +1,5 @@
-import json
 import os
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -9,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
 
 from huefield.data import splits
-from huefield.data.composition import deal_groups, formulas
+from huefield.data.composition import formulas
+from huefield.data.group_dealing import deal_groups
 from huefield.data.splits import (
     Split,
     SplitError,
@@ -21,7 +19,6 @@ from huefield.data.splits import (
     group_split,
     official_split,
     random_split,
-    split_from_file,
 )
 
 SHARED = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -88,15 +85,6 @@ def test_indices_must_be_whole_numbers_in_a_row(indices: np.ndarray, as_users_ru
 def test_an_unknown_part_is_an_error_with_the_known_ones() -> None:
     with pytest.raises(KeyError, match=r"no part 'val'; its parts are \['train', 'test'\]"):
         by_hand(3, train=[0], test=[1])["val"]
-
-
-def test_round_trip_through_json(tmp_path: Path) -> None:
-    split = random_split(100, {"train": 0.3, "naïve": 0.2}, key=jax.random.key(7))
-    split.save(tmp_path / "runs" / "split.json")
-    again = split_from_file(tmp_path / "runs" / "split.json")
-    assert as_lists(again) == as_lists(split)
-    assert (again.num_structures, again.origin) == (100, split.origin)
-    assert again.origin == SplitOrigin(method="random", key_data=(0, 7), fractions={"train": 0.3, "naïve": 0.2})
 
 
 # Random.
@@ -230,7 +218,7 @@ def test_ani1x_is_split_by_formula_in_the_proportions_of_the_paper() -> None:
         assert abs(len(split[part]) - fraction * len(atoms)) <= 1
 
 
-# Official and from files.
+# Official.
 
 
 def test_official_parts_are_those_of_the_labels() -> None:
@@ -244,70 +232,6 @@ def test_renaming_wrongly_is_an_error() -> None:
         official_split(["train", "val"], {"valid": "validation"})
     with pytest.raises(SplitError, match=r"gives two of the parts .* one name"):
         official_split(["train", "val"], {"val": "train"})
-
-
-def write_lists(path: Path) -> None:
-    path.write_text(json.dumps({"train": [0, 3, 1], "test": [4]}))
-
-
-def write_npz(path: Path) -> None:
-    np.savez(path, train=np.array([0, 3, 1], np.int32), test=np.array([4]))
-
-
-def write_names(path: Path) -> None:
-    path.write_text("train\ntrain\n\n train \ntest\n")
-
-
-@pytest.mark.parametrize(("name", "write"), [("s.json", write_lists), ("s.npz", write_npz), ("s.txt", write_names)])
-def test_files_of_all_kinds_say_the_same(name: str, write: Callable[[Path], None], tmp_path: Path) -> None:
-    write(tmp_path / name)
-    split = split_from_file(tmp_path / name, 5)
-    assert as_lists(split) == {"train": [0, 1, 3], "test": [4]}
-    assert split.origin == SplitOrigin(method="file")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("s.json", b'{"train": [0, 1', r"s\.json: not JSON, or cut off"),
-        ("s.json", b"\xff\xfe\x00", r"s\.json: not JSON, or cut off"),
-        ("s.json", b"[1, 2]", r"s\.json: not a split:\ns\.json: parts: Input should be a valid dictionary"),
-        ("s.json", b'{"train": [0, 1.5]}', r"s\.json: not a split:\ns\.json: parts\.train\.1: .*integer \(got 1\.5\)"),
-        ("s.json", b'{"train": [0, true]}', r"parts\.train\.1: .*integer \(got True\)"),
-        ("s.json", b'{"train": [18446744073709551616]}', r"parts\.train\.0: Input should be less than"),
-        ("s.json", b'{"train": [9]}', r"s\.json: part 'train' has index 9, but there are 5 structures"),
-        ("s.json", b'{"format": "other"}', r"s\.json: not a split:\ns\.json: format: Input should be 'huefield-split'"),
-        ("s.npz", b"PK\x03\x04 and then nothing", r"s\.npz: not an npz file of index arrays, or cut off"),
-        ("s.npz", b"", r"s\.npz: not an npz file of index arrays, or cut off"),
-        ("s.txt", b"train\ntest\n", r"s\.txt: the split is of 2 structures, but the data have 5"),
-        ("s.txt", b"\n\n\n\n\n", r"s\.txt: a split needs at least one part"),
-        ("s.txt", b"train\xff\n", r"s\.txt: not a text file"),
-        ("s.csv", b"", r"s\.csv: a split file ends in one of \['\.json', '\.npz', '\.txt'\], not in '\.csv'"),
-    ],
-)
-def test_wrong_files_are_errors_that_name_the_file(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(SplitError, match=message):
-        split_from_file(tmp_path / name, 5)
-
-
-def test_npz_of_pickles_or_of_an_array_alone_is_an_error(tmp_path: Path) -> None:
-    np.savez(tmp_path / "pickled.npz", train=np.array([{}, None], object))
-    with pytest.raises(SplitError, match=r"pickled\.npz: not an npz file of index arrays"):
-        split_from_file(tmp_path / "pickled.npz", 5)
-    with (tmp_path / "alone.npz").open("wb") as file:
-        np.save(file, np.arange(3))
-    with pytest.raises(SplitError, match=r"alone\.npz: not an npz file of index arrays"):
-        split_from_file(tmp_path / "alone.npz", 5)
-
-
-def test_the_number_of_structures_must_be_known_and_that_of_the_data(tmp_path: Path) -> None:
-    by_hand(4, train=[0]).save(tmp_path / "s.json")
-    with pytest.raises(SplitError, match="the split is of 4 structures, but the data have 5"):
-        split_from_file(tmp_path / "s.json", 5)
-    write_lists(tmp_path / "s.json")
-    with pytest.raises(SplitError, match="does not say of how many structures: pass n"):
-        split_from_file(tmp_path / "s.json")
 
 
 # The same configuration in two parts.
@@ -325,6 +249,7 @@ def test_shared_configurations_are_named_with_parts_and_indices() -> None:
     assert str(caught.value).splitlines()[1:] == [
         "1 of 'validation' are in 'train' too: 0 = 5",
         "4 of 'test' are in 'train' too: 2 = 4, 2 = 7, 2 = 8, ...",
+        "Take them out with without_shared, or say allow_shared if they may be there",
     ]
 
 
@@ -351,50 +276,3 @@ def test_the_order_of_parts_must_be_complete() -> None:
 def test_hashes_must_be_those_of_all_structures(as_users_run: None) -> None:
     with pytest.raises(ValueError, match=r"hashes must have shape \(11\), but has shape \(3,\)"):
         splits.check_disjoint(by_hand(11, train=[0], test=[1]), HASHES[:3])
-
-
-# Configurations.
-
-CONFIG = TypeAdapter(splits.SplitConfig)
-SIZES, NUMBERS = random_molecules(60, 1)
-INPUTS = splits.SplitInputs(SIZES, NUMBERS, groups=[f"g{i % 9}" for i in range(60)], parts=["a", "b"] * 30)
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    [
-        ({"kind": "random", "fractions": THREE, "seed": 3}, lambda: random_split(60, THREE, key=jax.random.key(3))),
-        (
-            {"kind": "group", "fractions": THREE, "seed": 3},
-            lambda: group_split(INPUTS.groups, THREE, key=jax.random.key(3)),
-        ),
-        ({"kind": "formula", "seed": 3}, lambda: formula_split(SIZES, NUMBERS, key=jax.random.key(3))),
-        ({"kind": "official", "rename": {"b": "c"}}, lambda: official_split(INPUTS.parts, {"b": "c"})),
-    ],
-    ids=["random", "group", "formula", "official"],
-)
-def test_a_configuration_makes_the_split_it_names(config: dict[str, object], expected: Callable[[], Split]) -> None:
-    parsed = CONFIG.validate_python(config)
-    again = CONFIG.validate_json(CONFIG.dump_json(parsed))
-    assert as_lists(again.make(INPUTS)) == as_lists(expected())
-    assert again.make(INPUTS).origin == expected().origin
-
-
-def test_a_configuration_names_a_file(tmp_path: Path) -> None:
-    split = random_split(60, THREE, key=KEY)
-    split.save(tmp_path / "split.json")
-    config = CONFIG.validate_python({"kind": "file", "path": str(tmp_path / "split.json")})
-    assert as_lists(config.make(INPUTS)) == as_lists(split)
-
-
-def test_wrong_fractions_are_refused_when_the_configuration_is_read() -> None:
-    with pytest.raises(ValidationError, match=r"must add to at most 1, but add to 1\.5"):
-        CONFIG.validate_python({"kind": "random", "fractions": {"train": 1.5}})
-
-
-def test_splits_that_the_data_cannot_give_are_errors() -> None:
-    bare = splits.SplitInputs(SIZES, NUMBERS)
-    with pytest.raises(SplitError, match="the data name no groups"):
-        CONFIG.validate_python({"kind": "group", "fractions": THREE}).make(bare)
-    with pytest.raises(SplitError, match="the data came without a split of their own"):
-        CONFIG.validate_python({"kind": "official"}).make(bare)

@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ase.build import bulk, molecule
-from ase.io import read
 from scipy.spatial.distance import pdist
-from typer.testing import CliRunner
 
-from huefield.apps.cli.data import app
 from huefield.core.structure import Block, Structure, pack
 from huefield.core.units import BOHR_ANGSTROM, HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
+from huefield.data.reading import read_blocks
 from huefield.data.summary import (
     SAMPLE,
     Distribution,
@@ -20,7 +18,7 @@ from huefield.data.summary import (
     thomas_fermi_hartree,
     unit_hints,
 )
-from tests.data.test_store_writer import random_block, written
+from tests.data.test_store_writer import random_block
 
 DATA = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[3] / "shared" / "data"))
 WATER_HARTREE, METHANE_HARTREE = -76.4, -40.5
@@ -108,7 +106,70 @@ def test_metals_with_valence_energies_raise_no_suspicion() -> None:
     images = [bulk(name).repeat(2) for name in ("Na", "Al", "Cu", "Fe")]
     structures = [Structure(a.numbers.astype(np.uint8), a.positions, energy=-3.0 * len(a)) for a in images]
     assert summarise([pack(structures, np.arange(4), "metals")], rng=np.random.default_rng(0)).hints == []
-    assert unit_hints(float("nan"), float("nan"), float("nan")) == []
+    assert unit_hints(*[float("nan")] * 4) == []
+
+
+def test_a_few_wild_frames_raise_no_suspicion() -> None:
+    block = molecules(200)
+    wild = block.forces.copy()
+    wild[:5] = 1000.0
+    assert summarise([replace(block, forces=wild)], rng=np.random.default_rng(0)).hints == []
+
+
+def test_strained_frames_among_relaxed_ones_raise_no_suspicion() -> None:
+    block = molecules(200)
+    mostly_relaxed = np.where(np.arange(len(block.forces))[:, None] % 10, 1e-3 * block.forces, block.forces)
+    assert summarise([replace(block, forces=mostly_relaxed)], rng=np.random.default_rng(0)).hints == []
+
+
+@pytest.mark.parametrize(
+    ("per_ev", "suspected"), [(1.0, False), (1 / KCAL_PER_MOL_EV, True), (1 / KJ_PER_MOL_EV, True)]
+)
+def test_forces_of_a_soft_metal_in_other_units_are_suspected(per_ev: float, suspected: bool) -> None:
+    rng, lithium = np.random.default_rng(0), bulk("Li", cubic=True).repeat(3)
+    numbers = lithium.numbers.astype(np.uint8)
+    structures = [
+        Structure(
+            numbers,
+            lithium.positions + 0.1 * rng.normal(size=(54, 3)),
+            energy=-1.9 * 54 * per_ev,
+            forces=0.22 * rng.normal(size=(54, 3)) * per_ev,
+        )
+        for _ in range(5)
+    ]
+    hints = summarise([pack(structures, np.arange(5), "lithium")], rng=np.random.default_rng(0)).hints
+    assert (
+        any("forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is" in hint for hint in hints) == suspected
+    )
+
+
+def test_valence_energies_that_look_like_hartree_are_excused_in_the_hint() -> None:
+    chlorine = -0.7687 * 17 ** (7 / 3)  # hartree by the law; a pseudopotential leaves -14.9
+    (hint,) = unit_hints(-14.9 * HARTREE_EV / chlorine, 1.0, 1.0, 1.0)
+    assert "energies look like hartree, not eV, unless they are of valence electrons only" in hint
+
+
+REAL = sorted(path for suffix in ("xyz", "h5") for path in DATA.rglob(f"*.{suffix}"))
+UNSEEN_LENGTHS = ("iso_atoms", "isolated_atoms", "test_dimers")
+"""Single atoms have no distances, and scans of two atoms have all of them."""
+
+
+@pytest.mark.skipif(not REAL, reason=f"no reference data at {DATA}; set HUEFIELD_DATA")
+@pytest.mark.parametrize("path", REAL, ids=[f"{path.parent.name}/{path.name}" for path in REAL])
+def test_real_files_are_suspected_in_wrong_units_only(path: Path) -> None:
+    blocks = list(read_blocks(path))
+
+    def hints(energy: float, length: float) -> list[str]:
+        scaled = (
+            replace(b, energy=b.energy * energy, forces=b.forces * energy / length, positions=b.positions * length)
+            for b in blocks
+        )
+        return summarise(scaled, rng=np.random.default_rng(0)).hints
+
+    assert hints(1.0, 1.0) == []
+    for unit in (HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV):
+        assert hints(1 / unit, 1.0)
+    assert any("bohr, not Å" in hint for hint in hints(1.0, 1 / BOHR_ANGSTROM)) == (path.stem not in UNSEEN_LENGTHS)
 
 
 def test_the_thomas_fermi_sum_is_that_of_the_atoms() -> None:
@@ -123,31 +184,3 @@ def test_a_description_names_everything_that_was_asked_for() -> None:
     assert "without labels    energy 0, forces 0, stress 20" in text
     assert "suspicious        energies look like hartree" in text
     assert "none" in "\n".join(describe(summarise([], rng=np.random.default_rng(0))))
-
-
-def test_the_program_describes_and_draws_a_store(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.hues", [molecules()])
-    figure = tmp_path / "figure.png"
-    arguments = ["info", str(path), "--figure", str(figure), "--verify"]
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    assert "structures        20" in result.output
-    assert figure.read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_file_of_bad_frames_only_is_described_but_not_drawn(tmp_path: Path) -> None:
-    (tmp_path / "bad.xyz").write_text("2\nProperties=species:S:1:pos:R:3\nH 0 0 0\nH 0 0 0\n")
-    result = CliRunner().invoke(app, ["info", str(tmp_path / "bad.xyz"), "--figure", str(tmp_path / "a.png")])
-    assert "bad frames        1" in result.output
-    assert "no structures that can be used" in str(result.exception)
-    assert not (tmp_path / "a.png").exists()
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason=f"no reference data at {DATA}; set HUEFIELD_DATA")
-def test_the_program_describes_a_real_file_without_suspicion(tmp_path: Path) -> None:
-    path = DATA / "acac" / "test_dihedral.xyz"
-    arguments = ["info", str(path), "--figure", str(tmp_path / "figure.png")]
-    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    assert f"structures        {len(read(path, ':'))}" in result.output
-    assert "suspicious" not in result.output

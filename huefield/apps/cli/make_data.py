@@ -1,12 +1,11 @@
 """``huefield data make``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from huefield.apps.make_data import MakeProgress
+from huefield.apps.cli.progress import make_progress
 
 
 def make(
@@ -20,19 +19,11 @@ def make(
     """Make a reactive data set with quantum chemistry: normal modes, dynamics and reaction paths of small molecules."""
     from huefield.apps.make_data import make as make_data
 
-    data = make_data(out, seed=seed, level=level, workers=workers, scale=scale, resume=resume, report=_print_line)
+    with make_progress() as report:
+        data = make_data(out, seed=seed, level=level, workers=workers, scale=scale, resume=resume, report=report)
     for name, block in data.blocks.items():
         typer.echo(f"{name:>15}: {len(block)} structures")
     failed = {name: unit["failed"] for name, unit in data.provenance["units"].items() if "failed" in unit}
     for name, reason in failed.items():
         typer.echo(f"left out {name}: {reason}", err=True)
     typer.echo(f"Wrote {out / 'data.npz'}, {out / 'provenance.json'}")
-
-
-def _print_line(progress: "MakeProgress") -> None:
-    """A line for each twentieth of the work."""
-    if (
-        progress.done == progress.total
-        or progress.done * 20 // progress.total > (progress.done - 1) * 20 // progress.total
-    ):
-        typer.echo(f"{progress.stage} {progress.done}/{progress.total}", err=True)

@@ -4,7 +4,6 @@ import json
 import platform
 import shutil
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -15,7 +14,7 @@ import numpy as np
 
 from huefield.apps.make_data.neb import BANDS
 from huefield.apps.make_data.plan import PLAN, SPLITS, Plan
-from huefield.apps.make_data.pool import MakeProgress, Task, run_tasks
+from huefield.apps.make_data.pool import OnProgress, Task, run_tasks
 from huefield.apps.make_data.reactions import HELD_OUT
 from huefield.apps.make_data.relax import RELAXATION
 from huefield.apps.make_data.sampling import DYNAMICS, MODES, ONE_PIECE
@@ -47,7 +46,7 @@ def make(
     scale: float = 1.0,
     resume: bool = True,
     plan: Plan = PLAN,
-    report: Callable[[MakeProgress], Any] | None = None,
+    report: OnProgress = lambda progress: None,
 ) -> SplitData:
     """Make a reactive data set in a folder: ``data.npz``, ``provenance.json`` and the finished units in ``work``.
 
@@ -62,7 +61,7 @@ def make(
         scale: factor on the numbers of configurations.
         resume: whether finished units of an interrupted run are kept, or all is done anew.
         plan: what to make.
-        report: is told after every unit how far the job is.
+        report: is told at the beginning of a stage and after every unit how far it is.
     """
     if not scale > 0:
         raise ValueError(f"scale must be positive, but is {scale}")
@@ -123,9 +122,7 @@ def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
     return work
 
 
-def _sample(
-    work: Path, plan: Plan, seed: int, workers: int, report: Callable[[MakeProgress], Any] | None
-) -> dict[str, UnitResult]:
+def _sample(work: Path, plan: Plan, seed: int, workers: int, report: OnProgress) -> dict[str, UnitResult]:
     """Configurations of all molecules and reactions, by the name of the unit."""
     oracle = TbliteOracle()
     jobs: dict[str, partial[UnitResult]] = {}
@@ -137,7 +134,7 @@ def _sample(
         jobs[name] = partial(sample_molecule, molecule, plan, oracle, unit_rng(seed, name))
     paths = {name: work / "samples" / f"{name.replace(': ', '_').replace(' ', '_')}.npz" for name in jobs}
     tasks: list[Task] = [partial(finish_unit, paths[n], job) for n, job in jobs.items() if not paths[n].exists()]
-    run_tasks("sampling", tasks, workers, report)
+    run_tasks("sampling", tasks, workers, report, resumed=len(jobs) - len(tasks))
     return {name: read_unit(path) for name, path in paths.items()}
 
 
@@ -150,12 +147,7 @@ def _split(sampled: dict[str, UnitResult], plan: Plan, seed: int) -> tuple[list[
 
 
 def _label(
-    work: Path,
-    structures: list[Structure],
-    plan: Plan,
-    level: str,
-    workers: int,
-    report: Callable[[MakeProgress], Any] | None,
+    work: Path, structures: list[Structure], plan: Plan, level: str, workers: int, report: OnProgress
 ) -> list[UnitResult]:
     """Labelled structures, in their order."""
     oracle = oracle_of(level)
@@ -167,7 +159,7 @@ def _label(
             continue
         part = structures[start : start + FRAMES_PER_LABEL_UNIT]
         tasks.append(partial(finish_unit, path, partial(label_structures, part, plan.largest_force, oracle)))
-    run_tasks("labelling", tasks, workers, report)
+    run_tasks("labelling", tasks, workers, report, resumed=len(paths) - len(tasks))
     return [read_unit(path) for path in paths]
 
 
