@@ -15,7 +15,7 @@ pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
 # One thread for each of the two test processes: oracles on busy cores are twenty times slower with more.
 pytest: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test lint types layers pytest test-slow lock clean
+.PHONY: setup demo test lint types layers pytest test-slow bench-painn lock clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -48,6 +48,10 @@ pytest: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# PaiNN beside SchNetPack's, which gets an environment of its own; on an otherwise idle machine.
+bench-painn: $(READY)
+	$(BIN)/python benchmarks/painn
 
 # Resolve pyproject.toml anew into exact versions that hold for every supported Python.
 lock: $(READY)

@@ -3,15 +3,17 @@
 [J23] arXiv:2312.04174v1, appendix "Epistemic Uncertainty".
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Partition, mixture
+from huefield.core.checks import require_finite
 from huefield.core.config import FrozenConfig
 from huefield.core.lowrank import safe_sqrt
 from huefield.noise import AbstractNoise, NoiseConfig
@@ -35,16 +37,25 @@ class ForceField(eqx.Module):
         def build(self, *, key: Key[Array, ""]) -> "ForceField":
             """A member with random weights."""
             noise = self.noise.build()
-            return ForceField(self.potential.build(len(noise.raw_outputs), key=key), noise)
+            return ForceField(self.potential.build(len(noise.raw_outputs), len(noise.raw_vectors), key=key), noise)
 
     potential: AbstractPotential
     noise: AbstractNoise
 
-    def __call__(self, graph: Graph) -> Gaussian:
-        """The distribution that this member predicts: mean (E_θ, −∂E_θ/∂r) and the covariance of its noise model."""
-        outputs = differentiate(self.potential, self._levels, graph)
+    def __call__(self, graph: Graph, *, strain: bool = False) -> Gaussian:
+        """The distribution that this member predicts: mean (E_θ, −∂E_θ/∂r) and the covariance of its noise model.
+
+        Args:
+            graph: the structures.
+            strain: whether to include ∂E/∂ε, which is the stress times the volume.
+        """
+        outputs = differentiate(self.potential, self._levels, graph, strain=strain)
         covariance = self.noise.covariance(outputs, graph)
-        mean = EnergyForces(outputs.energy, -outputs.energy_gradient)
+        if strain and covariance.diagonal.strain is None:
+            raise ValueError(
+                f"{type(self.noise).__name__} says nothing about the strain derivative: ask without stress"
+            )
+        mean = EnergyForces(outputs.energy, -outputs.energy_gradient, outputs.energy_strain)
         return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
 
     def _levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
@@ -60,16 +71,21 @@ class ForceField(eqx.Module):
 class Prediction(eqx.Module):
     """What an ensemble says: the joint distribution, and the mean of each member.
 
-    Everything called ``*_uncertainty*`` is a standard deviation, in eV or eV/Å.
+    Everything called ``*_uncertainty*`` is a standard deviation, in eV, eV/Å or eV/Å³.
     """
 
     distribution: Gaussian
+    """Of energies without the energies of the atoms."""
     members: EnergyForcesStack
+    atom_energies: Float[np.ndarray, " S"]
+    """What the atoms of each structure have as energy on their own, [eV] in double precision."""
+    volumes: Float[np.ndarray, " S"]
+    """Of the cells, [Å³]."""
 
     @property
-    def energy(self) -> Float[Array, " S"]:
-        """Mean energy."""
-        return self.distribution.mean.energy
+    def energy(self) -> Float[np.ndarray, " S"]:
+        """Mean total energy, in double precision."""
+        return np.asarray(self.distribution.mean.energy, np.float64) + self.atom_energies
 
     @property
     def forces(self) -> Float[Array, "A D"]:
@@ -77,14 +93,24 @@ class Prediction(eqx.Module):
         return self.distribution.mean.forces
 
     @property
-    def energy_ensemble(self) -> Float[Array, "M S"]:
-        """Energy of each member."""
-        return self.members.energy
+    def stress(self) -> Float[np.ndarray, "S 3 3"]:
+        """Mean stress, with the sign and unit of ASE; :func:`huefield.core.voigt` gives its six components."""
+        return self._per_volume(self.distribution.mean.strain)
+
+    @property
+    def energy_ensemble(self) -> Float[np.ndarray, "M S"]:
+        """Total energy of each member, in double precision."""
+        return np.asarray(self.members.energy, np.float64) + self.atom_energies
 
     @property
     def forces_ensemble(self) -> Float[Array, "M A D"]:
         """Forces of each member."""
         return self.members.forces
+
+    @property
+    def stress_ensemble(self) -> Float[np.ndarray, "M S 3 3"]:
+        """Stress of each member."""
+        return self._per_volume(self.members.strain)
 
     @property
     def energy_uncertainty(self) -> Float[Array, " S"]:
@@ -116,12 +142,37 @@ class Prediction(eqx.Module):
         """Of the disagreement of members."""
         return safe_sqrt(self.distribution.epistemic_variance().forces)
 
+    @property
+    def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:
+        """Total, of noise and members together."""
+        return self._root_per_volume(self.distribution.variance())
+
+    @property
+    def stress_uncertainty_aleatoric(self) -> Float[np.ndarray, "S 3 3"]:
+        """Of the noise."""
+        return self._root_per_volume(self.distribution.aleatoric_variance())
+
+    @property
+    def stress_uncertainty_epistemic(self) -> Float[np.ndarray, "S 3 3"]:
+        """Of the disagreement of members."""
+        return self._root_per_volume(self.distribution.epistemic_variance())
+
+    def _root_per_volume(self, variance: EnergyForces) -> Float[np.ndarray, "S 3 3"]:
+        return self._per_volume(None if variance.strain is None else safe_sqrt(variance.strain))
+
+    def _per_volume(self, strain: Float[Array, "*n S 3 3"] | None) -> Float[np.ndarray, "*n S 3 3"]:
+        if strain is None:
+            raise ValueError("this prediction has no stress: ask for it with predict(graph, stress=True)")
+        return np.asarray(strain) / np.where(self.volumes > 0, self.volumes, np.nan)[:, None, None]
+
 
 class Ensemble(eqx.Module):
     """M members of one architecture; every array of ``members`` has a leading axis M."""
 
     members: ForceField
     strategy: Strategy = eqx.field(static=True, default="auto")
+    atom_energies: tuple[tuple[int, float], ...] = eqx.field(static=True, default=())
+    """Atomic number and reference energy [eV] of each element, which the members' energies are without."""
 
     def __check_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -153,7 +204,8 @@ class Ensemble(eqx.Module):
         if num_members != int(num_members) or num_members < 1:
             raise ValueError(f"an ensemble has a whole number of members from 1, but num_members is {num_members}")
         keys = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(num_members))
-        return cls(eqx.filter_vmap(lambda k: config.build(key=k))(keys), strategy)
+        # One program: drawing each array by itself would compile for each shape, which takes ten times as long.
+        return cls(eqx.filter_jit(eqx.filter_vmap(lambda k: config.build(key=k)))(keys), strategy)
 
     @property
     def num_members(self) -> int:
@@ -175,23 +227,53 @@ class Ensemble(eqx.Module):
         """The moment-matched mixture of the members' distributions."""
         return mixture(self._member_distributions(graph))
 
-    def predict(self, graph: Graph) -> Prediction:
+    def with_atom_energies(self, energies_ev: Mapping[int, float]) -> "Ensemble":
+        """The ensemble with energies of single atoms, by atomic number, that are added to what the members say."""
+        require_finite("energies of atoms", np.array(list(energies_ev.values()), float))
+        pairs = tuple(sorted((int(number), float(energy)) for number, energy in energies_ev.items()))
+        return Ensemble(self.members, self.strategy, pairs)
+
+    def predict(self, graph: Graph, *, stress: bool = False) -> Prediction:
         """Mean, noise and members' spread of energies and forces, in one compiled program.
 
         Raises ``ValueError`` where any of it is not a finite number.
+
+        Args:
+            graph: the structures.
+            stress: whether to predict the stress too; every structure needs a cell then.
         """
-        prediction = self._compiled_prediction(graph)
-        prediction.distribution.__check_init__()
-        return prediction
+        self.members.potential.require_fit(graph)
+        volumes = np.asarray(graph.volumes(), np.float64)
+        flat = np.setdiff1d(np.asarray(graph.partition.structure_index), np.flatnonzero(volumes > 0))
+        if stress and (flat < graph.partition.num_structures).any():
+            raise ValueError(f"structure {flat[0]} has no stress, for it has no cell with a volume; predict without it")
+        distribution, members = self._compiled_prediction(graph, stress)
+        distribution.__check_init__()
+        return Prediction(distribution, members, self._atom_energies(graph), volumes)
+
+    def _atom_energies(self, graph: Graph) -> Float[np.ndarray, " S"]:
+        """Sum over the atoms of each structure, in double precision."""
+        partition = graph.partition
+        real = np.asarray(partition.atom_mask)
+        numbers, index = np.asarray(graph.atomic_numbers)[real], np.asarray(partition.structure_index)[real]
+        known = dict(self.atom_energies)
+        missing = sorted(set(numbers.tolist()) - set(known)) if known else []
+        if missing:
+            raise ValueError(
+                f"there is no energy of a single atom of atomic number {missing[0]}, only of {sorted(known)}: "
+                "give it with with_atom_energies"
+            )
+        energies = np.array([known.get(number, 0.0) for number in numbers.tolist()])
+        return np.bincount(index, weights=energies, minlength=partition.num_structures)
 
     @eqx.filter_jit
-    def _compiled_prediction(self, graph: Graph) -> Prediction:
-        members = self._member_distributions(graph)
-        return Prediction(mixture(members), EnergyForcesStack(members.mean.energy, members.mean.forces))
+    def _compiled_prediction(self, graph: Graph, strain: bool) -> tuple[Gaussian, EnergyForcesStack]:
+        members = self._member_distributions(graph, strain)
+        return mixture(members), EnergyForcesStack.stacked(members.mean)
 
-    def _member_distributions(self, graph: Graph) -> Gaussian:
+    def _member_distributions(self, graph: Graph, strain: bool = False) -> Gaussian:
         """The distribution of each member; its arrays have a leading axis M, which only ``mixture`` understands."""
-        return map_members(lambda member: member(graph), self.members, self.strategy)
+        return map_members(lambda member: member(graph, strain=strain), self.members, self.strategy)
 
 
 def map_members(function: Callable[[PyTree], T], members: PyTree, strategy: Strategy) -> T:

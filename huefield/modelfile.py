@@ -7,6 +7,7 @@ Layout of format version 1: a safetensors file whose metadata has
 ``format_version`` the version
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
+``atom_energies``  JSON list of atomic numbers and energies of single atoms [eV]; may be missing
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -55,6 +56,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "format_version": str(FORMAT_VERSION),
         "huefield": __version__,
         "config": json.dumps(config),
+        "atom_energies": json.dumps(ensemble.atom_energies),
         "sha256": _BLANK,
     }
     tensors = {name: np.asarray(array) for name, array in _named_arrays(member).items()}
@@ -95,7 +97,15 @@ def load(
         tensors = parse_tensors(content)
     except SafetensorError as error:
         raise ModelFileError(f"{path}: the parameters cannot be read: {error}") from error
-    return Ensemble(_filled(path, skeleton, tensors, dtype))
+    ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
+    return ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
+
+
+def _atom_energies(path: Path, text: str) -> dict[int, float]:
+    try:
+        return {int(number): float(energy) for number, energy in json.loads(text)}
+    except (ValueError, TypeError) as error:
+        raise ModelFileError(f"{path}: the energies of single atoms cannot be read: {error}") from None
 
 
 def _with_sorted_header(content: bytes) -> bytes:

@@ -5,6 +5,7 @@ from huefield.core.gaussian import mixture as mixture
 from huefield.core.neighbours import Neighbours as Neighbours
 from huefield.core.observable import Observable as Observable
 from huefield.core.observable import ObservableDistribution as ObservableDistribution
+from huefield.core.strain import voigt as voigt
 from huefield.core.structure import Block as Block
 from huefield.core.structure import Structure as Structure
 from huefield.core.structure import pack as pack

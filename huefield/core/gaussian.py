@@ -51,6 +51,9 @@ class Gaussian(eqx.Module):
             require_shape(f"{name}.forces", columns.forces, (len(columns), atoms, dimension))
             require_finite(f"{name}.energy", columns.energy)
             require_finite(f"{name}.forces", columns.forces)
+        parts = (self.mean, self.diagonal, self.aleatoric, self.epistemic)
+        if len({part.strain is None for part in parts}) > 1:
+            raise ValueError("either all parts of a distribution have a strain derivative or none has")
         require_non_negative("the energy variance on the diagonal", self.diagonal.energy)
         require_non_negative("the force variances on the diagonal", self.diagonal.forces)
 
@@ -84,21 +87,26 @@ class Gaussian(eqx.Module):
 
     def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
         """One draw of energies and forces that are consistent with each other; structures are drawn independently."""
-        energy_key, forces_key, latent_key = jax.random.split(key, 3)
+        energy_key, forces_key, latent_key, strain_key = _keys(key)
         columns = self.columns
         latent = jax.random.normal(latent_key, columns.energy.shape, columns.energy.dtype)
-        white_energy = jax.random.normal(energy_key, self.mean.energy.shape, self.mean.energy.dtype)
-        white_forces = jax.random.normal(forces_key, self.mean.forces.shape, self.mean.forces.dtype)
-        shared = EnergyForces(jnp.sum(columns.energy * latent, axis=0), self._combine(columns.forces, latent))
-        return EnergyForces(
-            self.mean.energy + safe_sqrt(self.diagonal.energy) * white_energy + shared.energy,
-            self.mean.forces + safe_sqrt(self.diagonal.forces) * white_forces + shared.forces,
+        shared = EnergyForces(
+            jnp.sum(columns.energy * latent, axis=0),
+            self._combine(columns.forces, latent),
+            _mixed(columns.strain, latent),
         )
+        part_keys = [energy_key, forces_key, strain_key][: len(jax.tree.leaves(self.mean))]
+        keys = jax.tree.unflatten(jax.tree.structure(self.mean), part_keys)
+
+        def draw(mean: Array, var: Array, common: Array, part_key: Key[Array, ""]) -> Array:
+            return mean + safe_sqrt(var) * jax.random.normal(part_key, mean.shape, mean.dtype) + common
+
+        return jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
 
     def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
         """``count`` independent draws."""
         draws = jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
-        return EnergyForcesStack(draws.energy, draws.forces)
+        return EnergyForcesStack.stacked(draws)
 
     def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
         """The distribution once the energies are known (of the structures that the mask keeps).
@@ -120,14 +128,17 @@ class Gaussian(eqx.Module):
         spread_forces = spread.forces - jnp.einsum("ad,ra->rad", response, self._spread(spread.energy))
         shift = safe_divide(jnp.where(known, energy - self.mean.energy, 0.0), self.variance().energy)
         left = jnp.where(known, 0.0, 1.0)
+        weights = self.columns.energy * shift
+        strain, noise_strain, spread_strain = self._strain_given_energy(weights, noise_gain, noise_root, member_root)
         return Gaussian(
             mean=EnergyForces(
                 jnp.where(known, energy, self.mean.energy),
-                self.mean.forces + self._combine(self.columns.forces, self.columns.energy * shift),
+                self.mean.forces + self._combine(self.columns.forces, weights),
+                strain,
             ),
-            diagonal=EnergyForces(noise_var * left, self.diagonal.forces),
-            aleatoric=EnergyForcesStack(noise.energy * left, self._rotate(noise.forces, noise_root)),
-            epistemic=EnergyForcesStack(spread.energy * left, self._rotate(spread_forces, member_root)),
+            diagonal=EnergyForces(noise_var * left, self.diagonal.forces, self.diagonal.strain),
+            aleatoric=EnergyForcesStack(noise.energy * left, self._rotate(noise.forces, noise_root), noise_strain),
+            epistemic=EnergyForcesStack(spread.energy * left, self._rotate(spread_forces, member_root), spread_strain),
             partition=self.partition,
         )
 
@@ -168,6 +179,26 @@ class Gaussian(eqx.Module):
         mean = apply(EnergyForcesStack(self.mean.energy[None], self.mean.forces[None]))[..., 0]
         return ObservableDistribution(
             mean, diagonal + jnp.einsum("sqr,spr->sqp", noise, noise), jnp.einsum("sqr,spr->sqp", spread, spread)
+        )
+
+    def _strain_given_energy(
+        self,
+        weights: Float[Array, "R S"],
+        noise_gain: Float[Array, "Ra S"],
+        noise_root: Float[Array, "Ra Ra S"],
+        member_root: Float[Array, "Re Re S"],
+    ) -> tuple[Array | None, Array | None, Array | None]:
+        """Mean and both columns of the strain derivative once the energies are known: as for the forces."""
+        mean, noise, spread = self.mean.strain, self.aleatoric.strain, self.epistemic.strain
+        if mean is None or noise is None or spread is None:
+            return None, None, None
+        response = jnp.einsum("rsxy,rs->sxy", noise, noise_gain)
+        spread = spread - jnp.einsum("sxy,rs->rsxy", response, self.epistemic.energy)
+        columns = self.columns.strain
+        return (
+            mean + jnp.einsum("rsxy,rs->sxy", columns, weights),
+            jnp.einsum("rsxy,rqs->qsxy", noise, noise_root),
+            jnp.einsum("rsxy,rqs->qsxy", spread, member_root),
         )
 
     def _spread(self, latent: Float[Array, "R S"]) -> Float[Array, "R A"]:
@@ -212,12 +243,20 @@ def mixture(members: Gaussian) -> Gaussian:
         mean=mean,
         diagonal=jax.tree.map(lambda x: jnp.mean(x, axis=0), members.diagonal),
         aleatoric=side_by_side(members.aleatoric),
-        epistemic=EnergyForcesStack.concatenate(
-            side_by_side(members.epistemic), EnergyForcesStack(deviations.energy, deviations.forces)
-        ),
+        epistemic=EnergyForcesStack.concatenate(side_by_side(members.epistemic), EnergyForcesStack.stacked(deviations)),
         partition=Partition(members.partition.structure_index[0], members.partition.num_structures),
     )
 
 
 def _sum_of_squares(columns: EnergyForcesStack) -> EnergyForces:
-    return EnergyForces(jnp.sum(columns.energy**2, axis=0), jnp.sum(columns.forces**2, axis=0))
+    squares = jax.tree.map(lambda x: jnp.sum(x**2, axis=0), columns)
+    return EnergyForces(squares.energy, squares.forces, squares.strain)
+
+
+def _mixed(strain: Float[Array, "R S 3 3"] | None, latent: Float[Array, "R S"]) -> Float[Array, "S 3 3"] | None:
+    return None if strain is None else jnp.einsum("rsxy,rs->sxy", strain, latent)
+
+
+def _keys(key: Key[Array, ""]) -> Key[Array, " 4"]:
+    """Of energy, forces, columns and strain; the first three do not depend on there being a fourth."""
+    return jnp.concatenate([jax.random.split(key, 3), jax.random.fold_in(key, 3)[None]])

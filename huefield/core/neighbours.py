@@ -31,6 +31,8 @@ class Neighbours(eqx.Module):
     positions and on the cell and leaves them as they are."""
     reverse: Int[Array, "A K"]
     """Flat number of the slot that holds the reversed pair; of an empty slot its own."""
+    cutoff_angstrom: float = eqx.field(static=True)
+    """All pairs closer than this are here, and no others."""
 
     def __check_init__(self) -> None:
         shape = self.index.shape

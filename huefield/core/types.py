@@ -82,6 +82,19 @@ class Graph(eqx.Module):
         if self.cells is not None:
             require_shape("cells", self.cells, (self.partition.num_structures, 3, 3))
 
+    def strained(self, strain: Float[Array, "S 3 3"]) -> "Graph":
+        """All positions and lattice vectors r turned into r + r ε, with the symmetric part of the strain."""
+        symmetric = 0.5 * (strain + jnp.swapaxes(strain, 1, 2))
+        moved = self.positions + jnp.einsum("ax,axy->ay", self.positions, self.partition.spread(symmetric))
+        cells = None if self.cells is None else self.cells + self.cells @ symmetric
+        return eqx.tree_at(lambda g: (g.positions, g.cells), self, (moved, cells), is_leaf=lambda x: x is None)
+
+    def volumes(self) -> Float[Array, " S"]:
+        """Volume of each cell [Å³], zero without one."""
+        if self.cells is None:
+            return jnp.zeros(self.partition.num_structures, self.positions.dtype)
+        return jnp.abs(jnp.linalg.det(self.cells))
+
     def vectors(self) -> Float[Array, "A K 3"]:
         """Vectors from each atom to its neighbours [Å]; empty slots: see :meth:`Neighbours.vectors`."""
         if self.neighbours is None:
@@ -96,6 +109,8 @@ class EnergyForces(eqx.Module):
 
     energy: Float[Array, " S"]
     forces: Float[Array, "A D"]
+    strain: Float[Array, "S 3 3"] | None = None
+    """Of ∂E/∂ε, the derivative with respect to a symmetric strain [eV]: stress times volume. None unless asked for."""
 
 
 class EnergyForcesStack(eqx.Module):
@@ -103,6 +118,7 @@ class EnergyForcesStack(eqx.Module):
 
     energy: Float[Array, "R S"]
     forces: Float[Array, "R A D"]
+    strain: Float[Array, "R S 3 3"] | None = None
 
     def __len__(self) -> int:
         return self.energy.shape[0]
@@ -110,19 +126,23 @@ class EnergyForcesStack(eqx.Module):
     def __getitem__(self, index: int) -> EnergyForces:
         if not -len(self) <= index < len(self):
             raise IndexError(f"entry {index} is out of range: the stack has {len(self)}")
-        return EnergyForces(self.energy[index], self.forces[index])
+        strain = None if self.strain is None else self.strain[index]
+        return EnergyForces(self.energy[index], self.forces[index], strain)
 
     @classmethod
     def empty(cls, like: EnergyForces) -> "EnergyForcesStack":
         """A stack of nothing, with the sizes of ``like``."""
-        return cls(
-            jnp.zeros((0, *like.energy.shape), like.energy.dtype), jnp.zeros((0, *like.forces.shape), like.forces.dtype)
-        )
+        return cls.stacked(jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), like))
+
+    @classmethod
+    def stacked(cls, leading: EnergyForces) -> "EnergyForcesStack":
+        """From an :class:`EnergyForces` whose arrays have the leading axis already."""
+        return cls(leading.energy, leading.forces, leading.strain)
 
     @classmethod
     def concatenate(cls, first: "EnergyForcesStack", second: "EnergyForcesStack") -> "EnergyForcesStack":
         """``first`` followed by ``second``."""
-        return cls(jnp.concatenate([first.energy, second.energy]), jnp.concatenate([first.forces, second.forces]))
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), first, second)
 
 
 class Labels(eqx.Module):
@@ -191,3 +211,8 @@ class Outputs(eqx.Module):
     raw: Float[Array, "A O"]
     levels: Float[Array, "C S"]
     level_gradients: Float[Array, "C A D"]
+    vectors: Float[Array, "A V D"] | None = None
+    """Raw noise outputs that turn with the structure; None for a potential that has none."""
+    energy_strain: Float[Array, "S 3 3"] | None = None
+    """∂E/∂ε; None unless asked for."""
+    level_strains: Float[Array, "C S 3 3"] | None = None

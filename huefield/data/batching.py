@@ -25,7 +25,7 @@ from huefield.core.checks import require_finite, require_shape
 from huefield.core.structure import Block, Structure, pack
 from huefield.data.neighbours import block_pairs, near_origin, neighbour_matrix
 
-SLOT_STEP = 4
+SLOT_STEP = 2
 """Slots come in multiples of this."""
 SPREAD = 2.0
 """The usual shape of a bucket holds batches up to this many standard deviations above the mean number of atoms."""

@@ -30,6 +30,7 @@ class Pairs:
     first: Int[np.ndarray, " P"]
     second: Int[np.ndarray, " P"]
     shifts: Int[np.ndarray, "P 3"]
+    cutoff_angstrom: float
 
     def __len__(self) -> int:
         return len(self.first)
@@ -53,7 +54,8 @@ def block_pairs(block: Block, cutoff_angstrom: float) -> Pairs:
     halves = [*_open_pairs(block, cutoff_angstrom, search), *_periodic_pairs(block, cutoff_angstrom, search)]
     ends = np.concatenate([np.zeros((0, 2), np.int64), *(ends for ends, _ in halves)])
     shifts = np.concatenate([np.zeros((0, 3), np.int32), *(shifts for _, shifts in halves)])
-    return Pairs(np.r_[ends[:, 0], ends[:, 1]], np.r_[ends[:, 1], ends[:, 0]], np.concatenate([shifts, -shifts]))
+    first, second = np.r_[ends[:, 0], ends[:, 1]], np.r_[ends[:, 1], ends[:, 0]]
+    return Pairs(first, second, np.concatenate([shifts, -shifts]), float(cutoff_angstrom))
 
 
 def most_neighbours(block: Block, cutoff_angstrom: float) -> Int[np.ndarray, " n"]:
@@ -93,8 +95,9 @@ def neighbour_matrix(pairs: Pairs, num_atoms: int, num_slots: int) -> Neighbours
     shifts[slot] = pairs.shifts
     matrix = (num_atoms, num_slots)
     index = reverse // max(num_slots, 1)
-    arrays = (index.reshape(matrix), mask.reshape(matrix), shifts.reshape(*matrix, 3), reverse.reshape(matrix))
-    return Neighbours(*jax.device_put(arrays))
+    parts = (index.reshape(matrix), mask.reshape(matrix), shifts.reshape(*matrix, 3), reverse.reshape(matrix))
+    index, mask, shifts, reverse = jax.device_put(parts)
+    return Neighbours(index, mask, shifts, reverse, pairs.cutoff_angstrom)
 
 
 def near_origin(block: Block) -> Float[np.ndarray, "A 3"]:

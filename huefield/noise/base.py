@@ -9,6 +9,7 @@ from jaxtyping import Array, Float
 
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
+from huefield.core.strain import strain_var
 
 Number = float | Float[Array, ""]
 """A number that may be known only when a compiled program runs."""
@@ -37,6 +38,11 @@ class AbstractNoise(eqx.Module):
         """Names of the O raw outputs per atom that the potential has to supply."""
 
     @property
+    def raw_vectors(self) -> tuple[str, ...]:
+        """Names of the V raw outputs per atom that turn with the structure, for noise that depends on direction."""
+        return ()
+
+    @property
     def has_variance(self) -> bool:
         """Whether a single member says anything about noise, so that it has a likelihood."""
         return True
@@ -55,6 +61,14 @@ class AbstractNoise(eqx.Module):
 
         They are zero before the noise is trained. Whatever was learned of offsets and γ is replaced.
         """
+
+
+def isotropic(
+    energy_var: Float[Array, " S"], force_var: Float[Array, " A"], outputs: Outputs, graph: Graph
+) -> EnergyForces:
+    """A diagonal with the same variance for all components of an atom's force, and what it means for the strain."""
+    forces = jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape)
+    return EnergyForces(energy_var, forces, None if outputs.energy_strain is None else strain_var(graph, force_var))
 
 
 def softplus_inverse(value: Number) -> Float[Array, ""]:

@@ -26,9 +26,9 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 from pydantic import Field
 
-from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
-from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, raw_for_level
+from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
 from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, GlobalGamma
 
 _GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma]] = {
@@ -76,10 +76,8 @@ class ColoredNoise(AbstractNoise):
         gamma = self.gamma(outputs.raw[:, self.config.channels :], graph)
         levels_on_atoms = graph.partition.spread(outputs.levels.T).T
         force_var = jnp.sum(gamma * levels_on_atoms**2, axis=0)
-        diagonal = EnergyForces(
-            jnp.zeros_like(outputs.energy), jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape)
-        )
-        return Covariance(diagonal, EnergyForcesStack(outputs.levels, -outputs.level_gradients))
+        diagonal = isotropic(jnp.zeros_like(outputs.energy), force_var, outputs, graph)
+        return Covariance(diagonal, EnergyForcesStack(outputs.levels, -outputs.level_gradients, outputs.level_strains))
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
         """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""

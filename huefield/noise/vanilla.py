@@ -42,7 +42,9 @@ class VanillaNoise(AbstractNoise):
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """Zero."""
-        zero = jax.tree.map(jnp.zeros_like, EnergyForces(outputs.energy, outputs.energy_gradient))
+        zero = jax.tree.map(
+            jnp.zeros_like, EnergyForces(outputs.energy, outputs.energy_gradient, outputs.energy_strain)
+        )
         return Covariance(zero, EnergyForcesStack.empty(zero))
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "VanillaNoise":

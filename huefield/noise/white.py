@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
-from huefield.noise.base import AbstractNoise, Covariance, Number, positive_level, raw_for_level
+from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
 
 
 class WhiteNoise(AbstractNoise):
@@ -64,7 +64,7 @@ class WhiteNoise(AbstractNoise):
         energy_level = positive_level(energy_raw, self.config.energy_floor_ev)
         force_level = positive_level(force_raw, self.config.force_floor_ev_per_angstrom)
         force_var = jnp.where(partition.atom_mask, force_level**2, 0.0)
-        diagonal = EnergyForces(energy_level**2, jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape))
+        diagonal = isotropic(energy_level**2, force_var, outputs, graph)
         return Covariance(diagonal, EnergyForcesStack.empty(diagonal))
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "WhiteNoise":

@@ -8,5 +8,6 @@ from huefield.potentials.base import AbstractPotential as AbstractPotential
 from huefield.potentials.base import AtomOutputs as AtomOutputs
 from huefield.potentials.base import differentiate as differentiate
 from huefield.potentials.mlp import MLPPotential as MLPPotential
+from huefield.potentials.painn import PaiNN as PaiNN
 
-PotentialConfig = Annotated[MLPPotential.Config, Field()]
+PotentialConfig = Annotated[MLPPotential.Config | PaiNN.Config, Field(discriminator="kind")]

@@ -20,12 +20,17 @@ class AtomOutputs(eqx.Module):
 
     energy: Float[Array, " A"]
     raw: Float[Array, "A O"]
+    vectors: Float[Array, "A V D"] | None = None
+    """Raw noise outputs that turn with the structure; None for a potential that has none."""
 
 
 class AbstractPotential(eqx.Module):
     """A potential: a batch in, per-atom outputs out. Sums and derivatives come from :func:`differentiate`."""
 
     config: eqx.AbstractVar[FrozenConfig]
+
+    def require_fit(self, graph: Graph) -> None:
+        """Raise if the potential cannot say anything about these structures. Outside of compiled code only."""
 
     @abstractmethod
     def __call__(self, graph: Graph) -> AtomOutputs:
@@ -35,26 +40,41 @@ class AbstractPotential(eqx.Module):
         """
 
 
-def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph) -> Outputs:
+def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph, *, strain: bool = False) -> Outputs:
     """Energies, noise levels ρ_c and the gradients of both with respect to the positions.
 
     One forward pass, one backward pass for the energy and one for each level. Structures do not interact, so the
     gradient of a sum over structures holds the gradient of each.
+
+    Args:
+        potential: what is differentiated.
+        levels: from its raw outputs to ρ_c.
+        graph: the structures.
+        strain: whether to differentiate with respect to a strain of each structure too.
     """
 
-    def structure_quantities(positions: Float[Array, "A D"]) -> tuple[Float[Array, "Q S"], Float[Array, "A O"]]:
+    def structure_quantities(positions: Float[Array, "A D"], strains: Float[Array, "S 3 3"] | None) -> _Quantities:
         moved = eqx.tree_at(lambda g: g.positions, graph, positions)
-        atoms = potential(moved)
+        atoms = potential(moved if strains is None else moved.strained(strains))
         energy = graph.partition.sum(atoms.energy)
-        return jnp.concatenate([energy[None], levels(atoms.raw, graph.partition)]), atoms.raw
+        return jnp.concatenate([energy[None], levels(atoms.raw, graph.partition)]), atoms
 
-    quantities, pull_back, raw = jax.vjp(structure_quantities, graph.positions, has_aux=True)
+    none = jnp.zeros((graph.partition.num_structures, 3, 3), graph.positions.dtype) if strain else None
+    quantities, pull_back, atoms = jax.vjp(structure_quantities, graph.positions, none, has_aux=True)
     seeds = jnp.eye(len(quantities), dtype=quantities.dtype)
-    gradients = jnp.stack([pull_back(jnp.broadcast_to(seed[:, None], quantities.shape))[0] for seed in seeds])
+    pulled = [pull_back(jnp.broadcast_to(seed[:, None], quantities.shape)) for seed in seeds]
+    gradients, strains = jax.tree.map(lambda *parts: jnp.stack(parts), *pulled)
     return Outputs(
         energy=quantities[0],
         energy_gradient=gradients[0],
-        raw=raw,
+        raw=atoms.raw,
         levels=quantities[1:],
         level_gradients=gradients[1:],
+        vectors=atoms.vectors,
+        energy_strain=strains[0] if strain else None,
+        level_strains=strains[1:] if strain else None,
     )
+
+
+_Quantities = tuple[Float[Array, "Q S"], AtomOutputs]
+"""Energies, then levels, of the structures; and what the potential said."""

@@ -33,8 +33,10 @@ class MLPPotential(AbstractPotential):
         activation: Literal["tanh", "silu", "softplus"] = Field("tanh", description="smooth: it is derived twice")
         frequency: float = Field(1.0, gt=0, description="factor on the coordinates: larger fits faster wiggles")
 
-        def build(self, num_raw: int, *, key: Key[Array, ""]) -> "MLPPotential":
-            """A network with random weights and ``num_raw`` raw noise outputs."""
+        def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "MLPPotential":
+            """A network with random weights and ``num_raw`` raw noise outputs; it has no vector outputs."""
+            if num_vectors:
+                raise ValueError(f"an MLP potential has no vector outputs, but the noise model asks for {num_vectors}")
             return MLPPotential(network=_network(self, num_raw, key=key), config=self)
 
     network: eqx.nn.MLP

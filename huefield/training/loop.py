@@ -95,7 +95,7 @@ def _run_stage(
         )
         _require_sane(progress)
         report(progress)
-    return Ensemble(states.member, ensemble.strategy)
+    return eqx.tree_at(lambda e: e.members, ensemble, states.member)
 
 
 @eqx.filter_jit
@@ -143,7 +143,7 @@ def with_noise_from_errors(ensemble: Ensemble, graph: Graph, labels: Labels) -> 
         )
         return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels))
 
-    return Ensemble(map_members(initialise, ensemble.members, ensemble.strategy), ensemble.strategy)
+    return eqx.tree_at(lambda e: e.members, ensemble, map_members(initialise, ensemble.members, ensemble.strategy))
 
 
 def _require_sane(progress: Progress) -> None:

@@ -34,7 +34,7 @@ def example() -> Neighbours:
             used[atom] += 1
         reverse[slots[0]] = slots[1][0] * SLOTS + slots[1][1]
         reverse[slots[1]] = slots[0][0] * SLOTS + slots[0][1]
-    return Neighbours(*(jnp.asarray(a) for a in (index, mask, shifts, reverse)))
+    return Neighbours(*(jnp.asarray(a) for a in (index, mask, shifts, reverse)), cutoff_angstrom=5.0)
 
 
 def normal(*shape: int, seed: int = 0) -> Array:
@@ -196,7 +196,7 @@ class TestMessages:
     def test_arrays_of_different_shapes_are_refused(self, as_users_run: None) -> None:
         parts = NEIGHBOURS.index, NEIGHBOURS.mask[:, 1:], NEIGHBOURS.shifts, NEIGHBOURS.reverse
         with pytest.raises(ValueError, match=r"mask of neighbours must have shape \(6, 5\), but has shape \(6, 4\)"):
-            Neighbours(*parts)
+            Neighbours(*parts, cutoff_angstrom=5.0)
 
     def test_neighbours_of_another_batch_are_refused(self, as_users_run: None) -> None:
         with pytest.raises(ValueError, match=r"index of neighbours must have shape \(2, any\), but has shape \(6, 5\)"):

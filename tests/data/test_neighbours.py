@@ -122,7 +122,7 @@ def test_a_block_has_the_pairs_of_its_structures_wherever_they_are() -> None:
     expected: Counter[tuple[int, ...]] = Counter()
     for start, given in zip(block.starts, structures, strict=False):
         alone = neighbour_pairs(given, 3.0)
-        expected += triples(Pairs(alone.first + start, alone.second + start, alone.shifts))
+        expected += triples(Pairs(alone.first + start, alone.second + start, alone.shifts, alone.cutoff_angstrom))
     assert triples(block_pairs(block, 3.0)) == expected
 
 
@@ -161,7 +161,12 @@ class TestMatrix:
 
     def test_it_holds_every_pair_once(self, matrix: Neighbours) -> None:
         atoms, slots = np.nonzero(np.asarray(matrix.mask))
-        held = Pairs(atoms, np.asarray(matrix.index)[atoms, slots], np.asarray(matrix.shifts)[atoms, slots])
+        held = Pairs(
+            atoms,
+            np.asarray(matrix.index)[atoms, slots],
+            np.asarray(matrix.shifts)[atoms, slots],
+            matrix.cutoff_angstrom,
+        )
         assert triples(held) == triples(self.pairs)
 
     def test_every_slot_is_the_reverse_of_its_reverse(self, matrix: Neighbours) -> None:

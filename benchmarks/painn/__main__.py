@@ -1,0 +1,162 @@
+"""PaiNN of huefield against that of SchNetPack, side by side: results.json, table.md and plot.png.
+
+python benchmarks/painn [--quick] [--rounds N] [--only JOB] [--out FOLDER]
+
+Every sample is a fresh process on two cores. The sides take turns, with glibc's malloc as it is and tuned, so that they
+share whatever else the machine does; how much that was is recorded. SchNetPack is installed by itself at the first run.
+Linux only.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from environments import HERE, MALLOC, PeerUnavailableError, peer_python, variables
+from measure import Job, Sample
+from report import BUSY_CORES, COMPILE, GROWTH, SHARED, VANILLA, Record, checks, plot, quiet, summarise, table
+
+
+@dataclass(frozen=True)
+class Run:
+    """One process to start."""
+
+    job: Job
+    side: str
+    malloc: str
+    python: Path
+
+
+def runs(jobs: list[Job], peer: Path | None) -> Iterator[Run]:
+    """All processes of a round, the sides in turn."""
+    ours = Path(sys.executable)
+    for job in jobs:
+        for malloc in MALLOC if job in SHARED else ["default"]:
+            yield Run(job, "ours", malloc, ours)
+            if job in SHARED and peer is not None:
+                yield Run(job, "peer", malloc, peer)
+
+
+def repeats_of(job: Job, quick: bool) -> int:
+    """Many of what takes milliseconds, few of what takes seconds."""
+    usual = {"ensemble": 60, "compile": 1}.get(job.kind, 4 if job in GROWTH else 8)
+    return max(1, usual // 2) if quick else usual
+
+
+def sample(run: Run, repeats: int, jax_cache: Path) -> tuple[Sample, float]:
+    """Start a worker; what it found, and how many cores other work kept busy meanwhile."""
+    command = [str(run.python), str(HERE / f"{run.side}.py"), run.job.name, "--repeats", str(repeats)]
+    begin, all_before, own_before = time.perf_counter(), busy_seconds(), children_seconds()
+    done = subprocess.run(command, capture_output=True, text=True, env=variables(run.malloc, jax_cache))
+    if done.returncode:
+        sys.exit(f"{run.side}.py {run.job.name} failed:\n{done.stderr}")
+    wall = time.perf_counter() - begin
+    elsewhere = (busy_seconds() - all_before - (children_seconds() - own_before)) / wall
+    return Sample(**json.loads(done.stdout.splitlines()[-1])), max(0.0, elsewhere)
+
+
+def busy_seconds() -> float:
+    """Seconds that all cores together have worked since the machine was started."""
+    user, nice, system = (int(field) for field in Path("/proc/stat").read_text().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+
+
+def children_seconds() -> float:
+    """Seconds that finished workers have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def compile_records(jobs: list[Job], number: int) -> Iterator[Record]:
+    """Compilation with an empty cache, then once more with what the first process left there."""
+    for job in (job for job in jobs if job in COMPILE):
+        with tempfile.TemporaryDirectory() as cache:
+            for state in ("cold", "warm"):
+                found, elsewhere = sample(Run(job, "ours", "default", Path(sys.executable)), 1, Path(cache))
+                yield Record(f"{job.name}_{state}", "ours", "default", number, elsewhere, found)
+
+
+def collect(jobs: list[Job], peer: Path | None, rounds: int, quick: bool) -> Iterator[Record]:
+    """All samples of all rounds."""
+    with tempfile.TemporaryDirectory() as cache:
+        for number in range(rounds):
+            yield from compile_records(jobs, number)
+            for run in runs([job for job in jobs if job not in COMPILE], peer):
+                found, elsewhere = sample(run, repeats_of(run.job, quick), Path(cache))
+                yield Record(run.job.name, run.side, run.malloc, number, elsewhere, found)
+
+
+def told(records: Iterator[Record]) -> list[Record]:
+    """All records, each told on standard error as it comes."""
+    kept = []
+    for record in records:
+        best = f"{min(record.sample.seconds) * 1e3:.1f} ms, {record.sample.peak_mb:.0f} MB"
+        busy = f"; other work kept {record.elsewhere_cores:.1f} cores busy" * (record.elsewhere_cores > BUSY_CORES)
+        where = f"{record.side}, {record.malloc} malloc"
+        print(f"round {record.round}: {record.job} ({where}): best {best}{busy}", file=sys.stderr)
+        kept.append(record)
+    return kept
+
+
+def peer_or_none() -> Path | None:
+    """SchNetPack's interpreter, or None, with a word on why."""
+    try:
+        return peer_python()
+    except PeerUnavailableError as error:
+        print(f"SchNetPack is left out, and only huefield is timed: {error}", file=sys.stderr)
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    models = [
+        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+    ]
+    return {"processor": next(iter(models), platform.machine()), "python": platform.python_version()}
+
+
+def write(records: list[Record], folder: Path) -> str:
+    """Write all results; returns the table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    summary = summarise(records)
+    found = checks(summary)
+    text = table(summary, found)
+    result = {
+        "machine": machine(),
+        "quiet": quiet(summary),
+        "checks": [check.as_dict(quiet(summary)) for check in found],
+        "summary": [entry.as_dict() for entry in summary.values()],
+        "records": [record.as_dict() for record in records],
+    }
+    (folder / "results.json").write_text(json.dumps(result, indent=1) + "\n")
+    (folder / "table.md").write_text(text)
+    plot(summary, folder / "plot.png")
+    return text
+
+
+def main() -> None:
+    """Measure, and write what was found."""
+    known = {job.name: job for job in (*COMPILE, *SHARED, *VANILLA, *GROWTH)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round with half of the repetitions")
+    parser.add_argument("--rounds", type=int, help="fresh processes for each job, side and malloc")
+    parser.add_argument("--only", action="append", choices=known, metavar="JOB", help=f"of {', '.join(known)}")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "painn", help="folder for the results")
+    given = parser.parse_args()
+    jobs = [known[name] for name in given.only or known]
+    peer = peer_or_none() if set(jobs) & set(SHARED) else None
+    rounds = given.rounds or (1 if given.quick else 3)
+    print(write(told(collect(jobs, peer, rounds, given.quick)), given.out))
+
+
+if __name__ == "__main__":
+    main()
