@@ -59,7 +59,7 @@ Vectors = tuple[Float[Array, "A F"], Float[Array, "A F"], Float[Array, "A F"]]
 """x, y and z components. Three arrays: loops over one [A, 3, F] take three times as long in derivatives."""
 
 
-class Pairs(eqx.Module):
+class PairFeatures(eqx.Module):
     """What messages need to know about the neighbours."""
 
     radial: Float[Array, "A K N1"]
@@ -87,7 +87,7 @@ class Message(eqx.Module):
         return cls(hidden, write, None if first else write, write, (filters,) * (2 if first else 3))
 
     def __call__(
-        self, scalars: Float[Array, "A F"], vectors: Vectors, pairs: Pairs
+        self, scalars: Float[Array, "A F"], vectors: Vectors, pairs: PairFeatures
     ) -> tuple[Float[Array, "A F"], Vectors]:
         """Δs and Δv."""
         hidden = jax.nn.silu(self.hidden(scalars))
@@ -103,7 +103,7 @@ class Message(eqx.Module):
         )
 
     def from_elements(
-        self, table: Float[Array, "Z F"], elements: Float[Array, "A Z"], pairs: Pairs
+        self, table: Float[Array, "Z F"], elements: Float[Array, "A Z"], pairs: PairFeatures
     ) -> tuple[Float[Array, "A F"], Vectors]:
         """The message where v = 0 and s_j is row z_j of a table.
 
@@ -274,7 +274,7 @@ class PaiNN(AbstractPotential):
                 "leave such structures out, or train a potential with these elements"
             )
 
-    def _pairs(self, graph: Graph) -> Pairs:
+    def _pairs(self, graph: Graph) -> PairFeatures:
         cutoff = self.config.cutoff_angstrom
         if graph.neighbours is not None and graph.neighbours.cutoff_angstrom < cutoff:
             found = f"neighbours within {graph.neighbours.cutoff_angstrom:g} Å"
@@ -284,7 +284,7 @@ class PaiNN(AbstractPotential):
         distances, directions = distances_and_directions(graph.vectors())
         radial = radial_features(distances, cutoff, self.config.radial_functions)
         assert graph.neighbours is not None  # noqa: S101 - graph.vectors() has raised otherwise
-        return Pairs(radial, directions, graph.neighbours)
+        return PairFeatures(radial, directions, graph.neighbours)
 
     def _one_hot(self, atomic_numbers: Int[Array, " A"]) -> Float[Array, "A Z"]:
         """Which element each atom is: zeros for padding atoms, NaN for an element the potential was not built for."""
