@@ -312,13 +312,14 @@ def test_an_interruption_ends_tasks_that_have_long_to_go() -> None:
         "def say(progress): print(progress.done, flush=True)\n"
         "if __name__ == '__main__': run_tasks('naps', [partial(time.sleep, s) for s in (0, 300, 300, 300)], 1, say)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    assert process.stdout is not None
-    assert [process.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(timeout=60) != 0
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=60) != 0
 
 
 def test_plan_scales_and_names_what_it_does_not_know() -> None:

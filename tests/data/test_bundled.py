@@ -186,3 +186,35 @@ def test_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
         ValueError, match=r"data.npz is no data set of huefield, or is damaged \(.*make or copy it again"
     ):
         read_splits(path)
+
+
+class TestAtThePapersLevel:
+    """The second set: the same molecules and reactions, a tenth as many configurations, at ωB97X/6-31G(d)."""
+
+    LEVEL = "wb97x/6-31g(d)"
+
+    def test_it_has_the_same_splits_and_says_how_it_was_made(self) -> None:
+        data = bundled(level=self.LEVEL)
+        assert bundled_splits(level=self.LEVEL) == bundled_splits()
+        assert data.provenance["counts"] == {name: len(block) for name, block in data.blocks.items()}
+        assert sum(data.provenance["counts"].values()) >= 400
+        assert data.provenance["labels"]["program"] == "pyscf"
+        beside = files("huefield.data") / "bundled" / "wb97x_6_31g_d.json"
+        assert json.loads(beside.read_text()) == data.provenance
+
+    def test_molecules_are_bound_and_forces_have_no_sum(self) -> None:
+        data = bundled(level=self.LEVEL)
+        for block in data.blocks.values():
+            for structure in block:
+                atoms = sum(data.atom_energies[int(z)] for z in structure.atomic_numbers)
+                assert -6.0 < (structure.energy - atoms) / len(structure) < -2.0
+                np.testing.assert_allclose(structure.forces.sum(0), 0.0, atol=1e-5)
+
+    def test_labels_are_what_the_oracle_gives(self) -> None:
+        pytest.importorskip("pyscf")
+        from huefield.apps.oracles import PyscfOracle
+
+        stored = min(load_bundled("validation", level=self.LEVEL), key=len)
+        again = PyscfOracle().label(stored)
+        assert stored.energy == pytest.approx(again.energy, abs=1e-4)
+        np.testing.assert_allclose(stored.forces, again.forces, atol=1e-3)
