@@ -154,7 +154,7 @@ class TestRoundTrip:
     def test_file_is_laid_out_as_documented(self, tiny: Path) -> None:
         content = tiny.read_bytes()
         metadata = header_of(content)["__metadata__"]
-        assert set(metadata) == {"format", "format_version", "huefield", "config", "sha256"}
+        assert set(metadata) == {"format", "format_version", "huefield", "config", "atom_energies", "sha256"}
         assert metadata["format"] == "huefield-model"
         assert metadata["format_version"] == "1"
         assert metadata["huefield"] == huefield.__version__

@@ -135,8 +135,8 @@ class TestShapes:
         assert sorted({r for r in rounded if 64 < r <= 128}) == list(range(72, 129, 8))
         assert all(n <= r <= max(8, n * 9 / 8) for n, r in enumerate(rounded))
 
-    def test_slots_come_in_multiples_of_four(self) -> None:
-        assert [slots_up(n) for n in (0, 1, 4, 5, 37)] == [4, 4, 4, 8, 40]
+    def test_slots_come_in_pairs(self) -> None:
+        assert [slots_up(n) for n in (0, 1, 4, 5, 37)] == [2, 2, 4, 6, 38]
 
     def test_the_cheapest_shape_that_holds_the_batch_is_taken(self) -> None:
         shapes = [BatchShape(8, 100, 40), BatchShape(8, 200, 8), BatchShape(8, 100, 12)]
@@ -144,22 +144,22 @@ class TestShapes:
         assert fitting_shape(shapes, 8, 110, 8) == BatchShape(8, 200, 8)
 
     def test_a_batch_that_fits_nowhere_gets_its_own_shape(self) -> None:
-        assert fitting_shape([BatchShape(8, 100, 40)], 3, 130, 41) == BatchShape(8, 144, 44)
+        assert fitting_shape([BatchShape(8, 100, 40)], 3, 130, 41) == BatchShape(8, 144, 42)
 
     @pytest.mark.parametrize("count", [1, 2, 3])
     def test_buckets_cost_as_little_as_the_best_borders(self, count: int) -> None:
         rng = np.random.default_rng(0)
         sizes, neighbours = rng.integers(3, 40, 200), rng.integers(1, 30, 200)
-        levels = np.arange(1, 9)
+        levels = np.arange(1, 16)
 
         def cost(borders: tuple[int, ...]) -> int:
-            slots = [min(b for b in borders if 4 * b >= n) for n in neighbours]
+            slots = [min(b for b in borders if 2 * b >= n) for n in neighbours]
             return int((sizes * slots).sum())
 
-        best = min(cost((*b, 8)) for b in itertools.combinations(levels, count - 1))
+        best = min(cost((*b, 15)) for b in itertools.combinations(levels, count - 1))
         buckets = slot_buckets(sizes, neighbours, count)
         members = [buckets == bucket for bucket in set(buckets)]
-        assert sum(sizes[m].sum() * (slots_up(int(neighbours[m].max())) // 4) for m in members) == best
+        assert sum(sizes[m].sum() * (slots_up(int(neighbours[m].max())) // 2) for m in members) == best
         assert set(buckets) == set(range(count))
 
     def test_every_batch_fits_in_the_chosen_shapes(self) -> None:
@@ -176,7 +176,7 @@ class TestShapes:
 
     def test_molecules_of_one_size_need_one_shape_without_padding(self) -> None:
         sizes = np.full(500, 15)
-        assert choose_shapes(sizes, sizes - 1, np.zeros(500, int), 64) == (BatchShape(64, 960, 16),)
+        assert choose_shapes(sizes, sizes - 1, np.zeros(500, int), 64) == (BatchShape(64, 960, 14),)
 
     @pytest.mark.skipif(not DATA.exists(), reason="the real data of HUEFIELD_DATA are not here")
     def test_molecules_of_ani1x_need_a_handful_of_shapes_that_are_half_full(self) -> None:
