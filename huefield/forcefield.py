@@ -204,8 +204,7 @@ class Ensemble(eqx.Module):
         if num_members != int(num_members) or num_members < 1:
             raise ValueError(f"an ensemble has a whole number of members from 1, but num_members is {num_members}")
         keys = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(num_members))
-        # One program: drawing each array by itself would compile for each shape, which takes ten times as long.
-        return cls(eqx.filter_jit(eqx.filter_vmap(lambda k: config.build(key=k)))(keys), strategy)
+        return cls(eqx.filter_vmap(lambda k: config.build(key=k))(keys), strategy)
 
     @property
     def num_members(self) -> int:
