@@ -14,30 +14,26 @@ Layout of format version 1: a safetensors file whose metadata has
 Loading builds classes that the caller's program knows; a file cannot name code to run.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from statistics import mode
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pydantic import ValidationError
-from safetensors import SafetensorError
-from safetensors.numpy import load as parse_tensors
-from safetensors.numpy import save as format_tensors
 
 from huefield import __version__
 from huefield.core.checks import require_finite
 from huefield.core.config import explain
 from huefield.core.files import write_bytes
+from huefield.core.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
+from huefield.core.trees import named_arrays, with_arrays
 from huefield.forcefield import Ensemble, ForceField
 
 FORMAT = "huefield-model"
 FORMAT_VERSION = 1
-_BLANK = "0" * 64
 
 
 class ModelFileError(ValueError):
@@ -52,19 +48,15 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "noise": member.noise.config.model_dump(mode="json"),
     }
     metadata = {
-        "format": FORMAT,
         "format_version": str(FORMAT_VERSION),
         "huefield": __version__,
         "config": json.dumps(config),
         "atom_energies": json.dumps(ensemble.atom_energies),
-        "sha256": _BLANK,
     }
-    tensors = {name: np.asarray(array) for name, array in _named_arrays(member).items()}
+    tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="a model that is not a number is not worth a file")
-    blank = _with_sorted_header(format_tensors(tensors, metadata))
-    digest = hashlib.sha256(blank).hexdigest()
-    write_bytes(Path(path), blank.replace(_digest_entry(_BLANK), _digest_entry(digest), 1))
+    write_bytes(Path(path), format_file(tensors, metadata, FORMAT))
 
 
 def load(
@@ -94,9 +86,9 @@ def load(
         ) from error
     skeleton = eqx.filter_eval_shape(lambda: config.build(key=jax.random.key(0)))
     try:
-        tensors = parse_tensors(content)
-    except SafetensorError as error:
-        raise ModelFileError(f"{path}: the parameters cannot be read: {error}") from error
+        tensors = tensors_in(path, content)
+    except TensorFileError as error:
+        raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     return ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
 
@@ -108,40 +100,11 @@ def _atom_energies(path: Path, text: str) -> dict[int, float]:
         raise ModelFileError(f"{path}: the energies of single atoms cannot be read: {error}") from None
 
 
-def _with_sorted_header(content: bytes) -> bytes:
-    """The same safetensors file with the keys of its header in order, so that equal models are equal files."""
-    length = int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
-    header += b" " * (-len(header) % 8)
-    return len(header).to_bytes(8, "little") + header + content[8 + length :]
-
-
-def _digest_entry(digest: str) -> bytes:
-    """How the checksum stands in the header; the same text inside a string there has its quotes escaped."""
-    return f'"sha256":"{digest}"'.encode()
-
-
-def _named_arrays(tree: Any) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(eqx.filter(tree, _is_array_like))
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
-
-
-def _is_array_like(leaf: Any) -> bool:
-    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
-
-
 def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:
-    metadata, expected_size = _header(path, content)
-    if metadata.get("format") != FORMAT:
-        raise ModelFileError(f"{path}: not a huefield model (a safetensors file, but without our mark)")
-    if len(content) != expected_size:
-        raise ModelFileError(
-            f"{path}: the file is damaged: it has {len(content)} bytes but should have {expected_size}; copy it again"
-        )
-    digest = metadata.get("sha256", "")
-    blank = content.replace(_digest_entry(digest), _digest_entry(_BLANK), 1)
-    if len(digest) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != digest:
-        raise ModelFileError(f"{path}: the file is damaged: its content does not match its checksum; copy it again")
+    try:
+        metadata = checked_metadata(path, content, FORMAT, "model")
+    except TensorFileError as error:
+        raise ModelFileError(str(error)) from None
     _check_entries(path, metadata)
     return metadata
 
@@ -159,24 +122,9 @@ def _check_entries(path: Path, metadata: dict[str, str]) -> None:
         )
 
 
-def _header(path: Path, content: bytes) -> tuple[dict[str, str], int]:
-    """The metadata of a safetensors file and the size that its header says the file has."""
-    length = int.from_bytes(content[:8], "little")
-    try:
-        header = json.loads(content[8 : 8 + length])
-        metadata = header.pop("__metadata__", {})
-        "".join(metadata.values()).encode()  # raises unless every value is text
-        ends = [entry["data_offsets"][1] for entry in header.values()]
-        return metadata, 8 + length + max(ends, default=0)
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
-        raise ModelFileError(
-            f"{path}: not a huefield model, or one whose beginning is damaged or cut off ({len(content)} bytes)"
-        ) from None
-
-
 def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dtype: str | None) -> ForceField:
     """The skeleton of one member with the arrays of all members in it."""
-    wanted = _named_arrays(skeleton)
+    wanted = named_arrays(skeleton)
     if set(wanted) != set(tensors):
         raise ModelFileError(
             f"{path}: parameters do not fit the architecture: missing {sorted(set(wanted) - set(tensors))}, "
@@ -191,8 +139,7 @@ def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dt
                 f"{path}: parameter {name} has shape {tensors[name].shape}, "
                 f"but the architecture with {members[0]} members needs {members + leaf.shape}"
             )
-    arrays = iter([_as_precision(path, name, tensors[name], dtype) for name in wanted])
-    return jax.tree.map(lambda leaf: next(arrays) if _is_array_like(leaf) else leaf, skeleton)
+    return with_arrays(skeleton, {name: _as_precision(path, name, tensors[name], dtype) for name in wanted})
 
 
 def _as_precision(path: Path, name: str, array: np.ndarray, dtype: str | None) -> jax.Array:

@@ -1,6 +1,9 @@
 """Files that are either whole or not there."""
 
+import errno
+import fcntl
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +44,31 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file whole or not at all."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def refusal(error: OSError, path: Path) -> tuple[str, str]:
+    """Why the system refused to write to ``path``, and what people can do about it."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        there = next(folder for folder in path.absolute().parents if folder.exists())
+        free = shutil.disk_usage(there).free / 1e6
+        return f"the disk is full, or your share of it ({free:.1f} MB free)", "make room"
+    if error.errno == errno.EFBIG:
+        return "a file may not grow so large here (see ulimit -f)", "allow it"
+    return str(error.strerror or error), "mend that"
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep a folder for this process while the block runs; raise ``RuntimeError`` where another process has it."""
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RuntimeError(
+                f"another process is at work in {folder}: wait for it, or choose another folder. Processes of one job "
+                "that srun or mpirun has started need --distributed"
+            ) from None
+        yield
 
 
 def _umask() -> int:

@@ -5,12 +5,10 @@ all of them agreed; what is behind that was torn off by a kill, and is cut away 
 grow with the number of structures, but with that of different groups and sources.
 """
 
-import errno
 import fcntl
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice, pairwise
@@ -22,7 +20,7 @@ import numpy as np
 from jaxtyping import Shaped
 from pydantic import ValidationError
 
-from huefield.core.files import write_bytes
+from huefield.core.files import refusal, write_bytes
 from huefield.core.structure import Block
 from huefield.data.base import Fault, LeftOut
 from huefield.data.column_writer import ColumnWriter, open_behind, write_all
@@ -305,14 +303,7 @@ def _clear(partial: Path, keep: Journal | None) -> None:
 
 def _failure(error: OSError, partial: Path, safe: int) -> StoreError:
     """What to say about a write that the system refused: which file, why, what is left, what to do."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        there = next(folder for folder in partial.absolute().parents if folder.exists())
-        free = shutil.disk_usage(there).free / 1e6
-        reason, cure = f"the disk is full, or your share of it ({free:.1f} MB free)", "make room"
-    elif error.errno == errno.EFBIG:
-        reason, cure = "a file may not grow so large here (see ulimit -f)", "allow it"
-    else:
-        reason, cure = str(error.strerror or error), "mend that"
+    reason, cure = refusal(error, partial)
     left = f"The first {safe} structures are safe in {partial}" if safe else "Nothing was kept"
     again = "run the same command again to resume" if safe else "run the same command again"
     return StoreError(f"cannot write {error.filename or partial}: {reason}. {left}: {cure} and {again}")

@@ -1,0 +1,82 @@
+"""Named arrays and some text in one safetensors file with a checksum: what models and checkpoints are written as.
+
+The metadata of the file has ``format`` (what kind of file it is), whatever else is given, and ``sha256``, the digest of
+the whole file with these 64 characters replaced by zeros. Safetensors itself does not notice flipped bits.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as parse_tensors
+from safetensors.numpy import save as format_tensors
+
+_BLANK = "0" * 64
+
+
+class TensorFileError(ValueError):
+    """A file cannot be used; the message says which and why."""
+
+
+def format_file(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str], mark: str) -> bytes:
+    """The content of a file of the format ``mark``. Equal arrays and metadata make equal files."""
+    contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
+    content = format_tensors(contiguous, {**metadata, "format": mark, "sha256": _BLANK})
+    blank = _with_sorted_header(content)
+    digest = hashlib.sha256(blank).hexdigest()
+    return blank.replace(_digest_entry(_BLANK), _digest_entry(digest), 1)
+
+
+def checked_metadata(path: Path, content: bytes, mark: str, kind: str) -> dict[str, str]:
+    """The metadata of a file, if it is whole and of the format ``mark``; ``kind`` is what people call such a file."""
+    metadata, expected_size = _header(path, content, kind)
+    if metadata.get("format") != mark:
+        raise TensorFileError(f"{path}: not a huefield {kind} (a safetensors file, but without our mark)")
+    if len(content) != expected_size:
+        raise TensorFileError(
+            f"{path}: the file is damaged: it has {len(content)} bytes but should have {expected_size}; copy it again"
+        )
+    digest = metadata.get("sha256", "")
+    blank = content.replace(_digest_entry(digest), _digest_entry(_BLANK), 1)
+    if len(digest) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != digest:
+        raise TensorFileError(f"{path}: the file is damaged: its content does not match its checksum; copy it again")
+    return metadata
+
+
+def tensors_in(path: Path, content: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a file."""
+    try:
+        return parse_tensors(content)
+    except SafetensorError as error:
+        raise TensorFileError(f"{path}: the parameters cannot be read: {error}") from error
+
+
+def _with_sorted_header(content: bytes) -> bytes:
+    """The same safetensors file with the keys of its header in order."""
+    length = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + length :]
+
+
+def _digest_entry(digest: str) -> bytes:
+    """How the checksum stands in the header; the same text inside a string there has its quotes escaped."""
+    return f'"sha256":"{digest}"'.encode()
+
+
+def _header(path: Path, content: bytes, kind: str) -> tuple[dict[str, str], int]:
+    """The metadata of a safetensors file and the size that its header says the file has."""
+    length = int.from_bytes(content[:8], "little")
+    try:
+        header = json.loads(content[8 : 8 + length])
+        metadata = header.pop("__metadata__", {})
+        "".join(metadata.values()).encode()  # raises unless every value is text
+        ends = [entry["data_offsets"][1] for entry in header.values()]
+        return metadata, 8 + length + max(ends, default=0)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
+        raise TensorFileError(
+            f"{path}: not a huefield {kind}, or one whose beginning is damaged or cut off ({len(content)} bytes)"
+        ) from None
