@@ -6,7 +6,7 @@ structure without a cell has zeros. What was not observed is masked, and its arr
 Shapes: n structures of a block, A atoms of all of them together, N atoms of one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -105,13 +105,33 @@ class Block:
 
     def select(self, keep: Bool[np.ndarray, " n"]) -> "Block":
         """The structures that the mask keeps."""
-        atoms = np.repeat(keep, self.sizes)
+        return self.block(np.flatnonzero(keep))
+
+    def block(self, indices: Int[np.ndarray, " m"]) -> "Block":
+        """The structures with these numbers, in this order."""
+        sizes, ends = self.sizes[indices], np.cumsum(self.sizes[indices])
+        atoms = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[indices] - (ends - sizes), sizes)
         return Block(
-            self.sizes[keep], self.atomic_numbers[atoms], self.positions[atoms], self.cells[keep], self.pbc[keep],
-            self.energy[keep], self.has_energy[keep], self.forces[atoms], self.has_forces[keep], self.stress[keep],
-            self.has_stress[keep], tuple(g for g, k in zip(self.groups, keep, strict=True) if k), self.frames[keep],
-            self.source,
+            sizes, self.atomic_numbers[atoms], self.positions[atoms], self.cells[indices], self.pbc[indices],
+            self.energy[indices], self.has_energy[indices], self.forces[atoms], self.has_forces[indices],
+            self.stress[indices], self.has_stress[indices], tuple(self.groups[i] for i in indices),
+            self.frames[indices], self.source,
         )  # fmt: skip
+
+
+def joined(blocks: Sequence[Block], source: str) -> Block:
+    """All structures of some blocks, one block after the other."""
+    return Block(
+        **{name: np.concatenate([getattr(b, name) for b in blocks]) for name in _ARRAYS},
+        groups=tuple(group for block in blocks for group in block.groups),
+        source=source,
+    )
+
+
+_ARRAYS = (
+    "sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces", "stress",
+    "has_stress", "frames",
+)  # fmt: skip
 
 
 def pack(structures: list[Structure], frames: Int[np.ndarray, " n"], source: str) -> Block:

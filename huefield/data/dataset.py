@@ -1,0 +1,143 @@
+"""Labelled structures for training, validation and testing, from wherever a configuration says they are.
+
+A packed store is read as batches need it; files are read into memory, as data that are worth a file fit there.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from jaxtyping import Int
+from pydantic import Field, model_validator
+
+from huefield.core.config import FrozenConfig
+from huefield.core.structure import Block, joined
+from huefield.data.base import UnreadableFileError
+from huefield.data.bundled import DEFAULT_LEVEL, bundled
+from huefield.data.composition import symbol
+from huefield.data.reading import ReaderConfig, read_blocks
+from huefield.data.split_config import SplitConfig, SplitInputs
+from huefield.data.store import Store
+
+BLOCK = 4096
+"""Structures that are looked at together in passes over all."""
+
+
+Structures = Store | Block
+"""Structures that can be taken by their numbers."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some structures of a source: those for training, for example."""
+
+    name: str
+    source: Structures
+    indices: Int[np.ndarray, " n"]
+    files: tuple[str, ...] = ()
+    """The file of each structure of the source, where they are of several."""
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def block(self, indices: Int[np.ndarray, " m"]) -> Block:
+        """The structures with these numbers within the part, in this order."""
+        return self.source.block(self.indices[indices])
+
+    def blocks(self) -> Iterator[Block]:
+        """All structures, many at a time."""
+        for first in range(0, len(self), BLOCK):
+            yield self.block(np.arange(first, min(first + BLOCK, len(self))))
+
+    def where(self, index: int) -> str:
+        """Where the structure with this number within the part comes from, for messages."""
+        block = self.block(np.array([index]))
+        file = self.files[self.indices[index]] if self.files else block.source
+        return f"frame {block.frames[0]} of {file}"
+
+    def share(self, numbers: range) -> "Part":
+        """Some structures of the part, by their numbers within it."""
+        return replace(self, indices=self.indices[numbers.start : numbers.stop])
+
+    def elements(self) -> tuple[str, ...]:
+        """Symbols of the elements in it, by atomic number."""
+        found: set[int] = set()
+        for block in self.blocks():
+            found |= set(np.unique(block.atomic_numbers).tolist())
+        return tuple(symbol(number) for number in sorted(found))
+
+
+Parts = Mapping[str, Part]
+"""By name: ``train``, ``validation`` and whatever else a split made, such as ``test``."""
+
+
+class FileData(FrozenConfig):
+    """Structures from files or from a packed store."""
+
+    kind: Literal["files"] = "files"
+    train: tuple[Path, ...] = Field(min_length=1, description="files, or one store NAME.hues")
+    validation: tuple[Path, ...] = Field((), description="the same for validation; empty to split the training data")
+    split: SplitConfig | None = Field(None, description="how to split the training data; its parts are named")
+    reader: ReaderConfig | None = Field(None, description="how to read files; null to look at each of them")
+
+    @model_validator(mode="after")
+    def _one_way_to_validate(self) -> "FileData":
+        if not self.validation and self.split is None:
+            raise ValueError(
+                "there is nothing to validate on: name files for validation, or split the training data, as in "
+                "split: {kind: random, fractions: {train: 0.9, validation: 0.1}}"
+            )
+        if self.validation and self.split is not None:
+            raise ValueError("give files for validation or a split of the training data, not both")
+        return self
+
+    def load(self) -> Parts:
+        """Open or read everything."""
+        whole = _opened("train", self.train, self.reader)
+        if self.split is None:
+            return {"train": whole, "validation": _opened("validation", self.validation, self.reader)}
+        split = self.split.make(SplitInputs.from_blocks(whole.blocks()))
+        return {name: replace(whole, name=name, indices=np.asarray(found)) for name, found in split.parts.items()}
+
+
+class BundledData(FrozenConfig):
+    """A data set that comes with huefield."""
+
+    kind: Literal["bundled"] = "bundled"
+    level: str = Field(DEFAULT_LEVEL, description="level of theory")
+    train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
+
+    def load(self) -> Parts:
+        """All parts of it."""
+        parts = {
+            name: Part(name, block, np.arange(len(block))) for name, block in bundled(level=self.level).blocks.items()
+        }
+        if self.train_limit is not None and self.train_limit < len(parts["train"]):
+            order = np.random.default_rng(0).permutation(len(parts["train"]))[: self.train_limit]
+            parts["train"] = Part("train", parts["train"].source, np.sort(order))
+        return parts
+
+
+DataConfig = Annotated[FileData | BundledData, Field(discriminator="kind")]
+
+
+def _opened(name: str, paths: Iterable[Path], reader: ReaderConfig | None) -> Part:
+    """All of a store, or the structures of all files in memory."""
+    paths = list(paths)
+    stores = [path for path in paths if (path / "manifest.json").is_file()]
+    if stores and len(paths) > 1:
+        raise UnreadableFileError(
+            f"{stores[0]} is a store, which cannot be joined with others: convert all sources into one store with "
+            "`huefield data convert`"
+        )
+    if stores:
+        store = Store.open(stores[0])
+        return Part(name, store, np.arange(len(store)))
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no file or store {path}")
+    blocks = [block for path in paths for block in read_blocks(path, reader)]
+    files = tuple(block.source for block in blocks for _ in range(len(block)))
+    return Part(name, joined(blocks, ", ".join(map(str, paths))), np.arange(len(files)), files)

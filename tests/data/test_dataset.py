@@ -1,0 +1,69 @@
+"""Where structures come from, and which are for what."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from huefield.apps.convert import convert
+from huefield.data.base import UnreadableFileError
+from huefield.data.dataset import BundledData, FileData
+from tests.training.helpers import write_waters
+
+SPLIT = {"kind": "random", "fractions": {"train": 0.7, "validation": 0.2, "test": 0.1}}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    return write_waters(tmp_path / "a.xyz", 6), write_waters(tmp_path / "b.xyz", 4, seed=1)
+
+
+def test_files_are_joined_and_every_structure_knows_its_file(files: tuple[Path, Path]) -> None:
+    part = FileData(train=files, validation=files[:1]).load()["train"]
+    assert len(part) == 10
+    assert part.elements() == ("H", "O")
+    assert part.where(5) == f"frame 5 of {files[0]}"
+    assert part.where(6) == f"frame 0 of {files[1]}"
+
+
+def test_parts_of_a_split_know_files_too_and_share_nothing(files: tuple[Path, Path]) -> None:
+    parts = FileData.model_validate({"train": files, "split": SPLIT}).load()
+    assert {name: len(part) for name, part in parts.items()} == {"train": 7, "validation": 2, "test": 1}
+    everything = np.concatenate([part.indices for part in parts.values()])
+    assert sorted(everything.tolist()) == list(range(10))
+    for part in parts.values():
+        for row, index in enumerate(part.indices):
+            file, frame = (files[0], index) if index < 6 else (files[1], index - 6)
+            assert part.where(row) == f"frame {frame} of {file}"
+            np.testing.assert_array_equal(part.block(np.array([row])).energy, part.source.energy[[index]])
+
+
+def test_a_store_is_read_as_the_files_it_was_made_of(files: tuple[Path, Path], tmp_path: Path) -> None:
+    store = convert(list(files), tmp_path / "all.hues").path
+    whole = FileData(train=(store,), validation=files[:1]).load()["train"]
+    joined = FileData(train=files, validation=files[:1]).load()["train"]
+    for a, b in zip(whole.blocks(), joined.blocks(), strict=True):
+        np.testing.assert_allclose(a.forces, b.forces, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(a.energy, b.energy, rtol=1e-12)
+    assert whole.where(7) == f"frame 7 of {store}"
+    with pytest.raises(UnreadableFileError, match="cannot be joined with others"):
+        FileData(train=(store, files[0]), validation=files[:1]).load()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.xyz"):
+        FileData(train=(tmp_path / "nowhere.xyz",), validation=(tmp_path / "nowhere.xyz",)).load()
+
+
+def test_validation_is_named_in_one_way(files: tuple[Path, Path]) -> None:
+    with pytest.raises(ValueError, match="nothing to validate on"):
+        FileData(train=files)
+    with pytest.raises(ValueError, match="not both"):
+        FileData.model_validate({"train": files, "validation": files, "split": SPLIT})
+
+
+def test_bundled_data_can_be_limited_to_the_same_few() -> None:
+    few, again, all_of_it = (BundledData(train_limit=n).load() for n in (12, 12, None))
+    assert len(few["train"]) == 12 < len(all_of_it["train"])
+    np.testing.assert_array_equal(few["train"].indices, again["train"].indices)
+    assert len(few["validation"]) == len(all_of_it["validation"])
