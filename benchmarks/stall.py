@@ -24,7 +24,7 @@ from huefield.data.neighbours import most_neighbours
 from huefield.noise import ColoredNoise
 from huefield.potentials import PaiNN
 from huefield.training.stages import NLLStage
-from huefield.training.step import MemberState, StepMetrics, optimiser_for, start, step
+from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step
 
 CUTOFF_ANGSTROM = 5.0
 STRUCTURES = 64
@@ -54,10 +54,10 @@ def main() -> None:
     alone = STEPS / (time.perf_counter() - begin)
 
     stage = NLLStage(steps=1000)
-    optimiser = optimiser_for(stage, 10.0)
+    optimiser = OptimiserConfig()
     potential = PaiNN.Config(elements=("H", "C", "N", "O"), features=64)
     config = ForceField.Config(potential=potential, noise=ColoredNoise.Config(gamma="atom"))
-    state = start(config.build(key=jax.random.key(0)), optimiser)
+    state = start(config.build(key=jax.random.key(0)), optimiser_for(stage, optimiser))
 
     @eqx.filter_jit(donate="all-except-first")
     def advance(batch: Batch, state: MemberState) -> tuple[MemberState, StepMetrics]:

@@ -137,7 +137,7 @@ def check_tiny_noise(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -
 
     def loss(member: ForceField) -> Float[Array, ""]:
         gaussian = member(graph)
-        return structure_mean(marginal_nll(gaussian, labels), labels, graph.partition) + jnp.sum(
+        return structure_mean(marginal_nll(gaussian, labels), labels, graph.partition).value + jnp.sum(
             joint_nll(gaussian, labels)
         )
 

@@ -23,10 +23,10 @@ from huefield.data.batching import Batch, make_batch  # noqa: E402
 from huefield.noise import ColoredNoise, VanillaNoise  # noqa: E402
 from huefield.potentials import PaiNN  # noqa: E402
 from huefield.training.stages import NLLStage, SquaredErrorStage  # noqa: E402
-from huefield.training.step import MemberState, StepMetrics, optimiser_for, start, step  # noqa: E402
+from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step  # noqa: E402
 
 Observed = tuple[Any, ...]
-CLIP_NORM = 10.0
+OPTIMISER = OptimiserConfig()
 
 
 def config_of(job: Job) -> ForceField.Config:
@@ -60,13 +60,12 @@ class Training:
 
     def __init__(self, job: Job, batch: Batch) -> None:
         stage = NLLStage(steps=1000) if job.noise == "colored" else SquaredErrorStage(steps=1000)
-        optimiser = optimiser_for(stage, CLIP_NORM)
 
         def one(observed: Observed, state: MemberState) -> tuple[MemberState, StepMetrics]:
-            return step(state, *observed, stage, optimiser)
+            return step(state, *observed, stage, OPTIMISER)
 
         self.observed = (batch.graph, batch.labels)
-        self.state = start(config_of(job).build(key=jax.random.key(0)), optimiser)
+        self.state = start(config_of(job).build(key=jax.random.key(0)), optimiser_for(stage, OPTIMISER))
         self.step = eqx.filter_jit(one, donate="all-except-first")
 
     def __call__(self) -> None:

@@ -55,6 +55,10 @@ class AbstractNoise(eqx.Module):
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """The covariance of energies and forces."""
 
+    def watched(self) -> dict[str, Float[Array, "*n"]]:
+        """Parameters that people want to see while it is trained, by name."""
+        return {}
+
     @abstractmethod
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "AbstractNoise":
         """The same model with noise levels that match the given errors where the raw outputs are zero.

@@ -79,6 +79,11 @@ class ColoredNoise(AbstractNoise):
         diagonal = isotropic(jnp.zeros_like(outputs.energy), force_var, outputs, graph)
         return Covariance(diagonal, EnergyForcesStack(outputs.levels, -outputs.level_gradients, outputs.level_strains))
 
+    def watched(self) -> dict[str, Float[Array, "*n"]]:
+        """γ, of an ensemble with a leading axis of members; the geometric mean of channels and elements."""
+        log = self.gamma.log_gamma
+        return {"gamma": jnp.exp(jnp.mean(log.reshape(*log.shape[: self.offset.ndim - 1], -1), axis=-1))}
+
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
         """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""
         offset = raw_for_level(energy_rmse * self.config.channels**-0.5, self.config.floor_ev, self.offset)

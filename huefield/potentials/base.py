@@ -32,6 +32,17 @@ class AbstractPotential(eqx.Module):
     def require_fit(self, graph: Graph) -> None:
         """Raise if the potential cannot say anything about these structures. Outside of compiled code only."""
 
+    def serves_noise(self) -> "AbstractPotential":
+        """The potential's arrays with 1 where a parameter changes noise outputs only, else 0.
+
+        Such parameters can be trained at a rate of their own, or alone. A potential that does not say has none.
+        """
+        return jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+
+    def with_energy_scale(self, scale_ev: float) -> "AbstractPotential":
+        """The potential with outputs of this size, [eV] for an atom, before training; itself where it cannot tell."""
+        return self
+
     @abstractmethod
     def __call__(self, graph: Graph) -> AtomOutputs:
         """Energy contribution and raw noise outputs of each atom; padding atoms may hold anything finite.

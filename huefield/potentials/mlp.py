@@ -33,6 +33,10 @@ class MLPPotential(AbstractPotential):
         activation: Literal["tanh", "silu", "softplus"] = Field("tanh", description="smooth: it is derived twice")
         frequency: float = Field(1.0, gt=0, description="factor on the coordinates: larger fits faster wiggles")
 
+        def for_elements(self, found: tuple[str, ...]) -> "MLPPotential.Config":
+            """Itself: it does not look at elements."""
+            return self
+
         def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "MLPPotential":
             """A network with random weights and ``num_raw`` raw noise outputs; it has no vector outputs."""
             if num_vectors:
@@ -41,6 +45,12 @@ class MLPPotential(AbstractPotential):
 
     network: eqx.nn.MLP
     config: Config = eqx.field(static=True)
+
+    def serves_noise(self) -> "MLPPotential":
+        """All rows of the last layer but the first, which gives the energy."""
+        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+        last = jax.tree.map(lambda w: w.at[1:].set(1.0), nothing.network.layers[-1])
+        return eqx.tree_at(lambda p: p.network.layers[-1], nothing, last)
 
     def __call__(self, graph: Graph) -> AtomOutputs:
         """The network on each site."""

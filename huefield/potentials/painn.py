@@ -209,7 +209,9 @@ class PaiNN(AbstractPotential):
         """Size of the network; the defaults are those of the paper's base model."""
 
         kind: Literal["painn"] = "painn"
-        elements: tuple[str, ...] = Field(min_length=1, description="symbols of the elements that it is for")
+        elements: tuple[str, ...] = Field(
+            (), description="symbols of the elements that it is for; [] for those of the training data"
+        )
         features: int = Field(256, ge=1, description="scalar and vector features of an atom")
         layers: int = Field(3, ge=1, description="messages, each followed by an update")
         radial_functions: int = Field(20, ge=1, description="functions of the distance in filters")
@@ -223,8 +225,20 @@ class PaiNN(AbstractPotential):
                 raise ValueError(f"{unknown[0]!r} is no element; write symbols such as 'H' and 'C'")
             return tuple(sorted(set(elements), key=lambda e: number_of_symbol[e]))
 
+        def for_elements(self, found: tuple[str, ...]) -> "PaiNN.Config":
+            """The configuration for data with these elements, which it must know if it names any."""
+            missing = [element for element in found if element not in self.elements]
+            if self.elements and missing:
+                raise ValueError(
+                    f"the data have {', '.join(missing)}, but the potential is for {', '.join(self.elements)}: name "
+                    "all elements, or none to take them from the data"
+                )
+            return self if self.elements else self.model_copy(update={"elements": self._known_and_sorted(found)})
+
         def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "PaiNN":
             """A network with random weights, ``num_raw`` raw noise outputs and ``num_vectors`` vector outputs."""
+            if not self.elements:
+                raise ValueError("a potential is built for certain elements: name them, as in elements=('H', 'C')")
             numbers, features, last = range(self.layers), self.features, self.layers - 1
             deviations = PaiNN(
                 embedding=jnp.ones((len(self.elements), features)),
@@ -262,6 +276,17 @@ class PaiNN(AbstractPotential):
         outputs = self.readout(scalars, vectors)
         scale, shift = elements @ self.scale_ev, elements @ self.shift_ev
         return AtomOutputs(outputs.energy * scale + shift, outputs.raw, outputs.vectors)
+
+    def serves_noise(self) -> "PaiNN":
+        """The last layers of the readout that noise outputs have for themselves."""
+        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
+        last = nothing.readout
+        ones = jax.tree.map(jnp.ones_like, (last.raw, last.gates, last.vectors))
+        return eqx.tree_at(lambda p: (p.readout.raw, p.readout.gates, p.readout.vectors), nothing, ones)
+
+    def with_energy_scale(self, scale_ev: float) -> "PaiNN":
+        """The same scale for each element."""
+        return eqx.tree_at(lambda p: p.scale_ev, self, jnp.full_like(self.scale_ev, scale_ev))
 
     def require_fit(self, graph: Graph) -> None:
         """Raise if the graph holds an element that the potential was not built for."""

@@ -7,6 +7,7 @@ The first three give a term for each observed number (zero where none was observ
 The joint likelihood does not split into such terms: it is one number for each structure.
 """
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -51,24 +52,40 @@ def joint_nll(distribution: Gaussian, labels: Labels) -> Float[Array, " S"]:
     return -distribution.log_prob(labels)
 
 
-def structure_mean(terms: EnergyForces, labels: Labels, partition: Partition) -> Float[Array, ""]:
+class Averages(eqx.Module):
+    """A loss as a sum of averages: Σ_t (sum of terms t) / (count of terms t).
+
+    Kept apart, so that sums and counts of parts of a batch, which may be on several devices, can be added.
+    """
+
+    sums: Float[Array, " T"]
+    counts: Float[Array, " T"]
+
+    @property
+    def value(self) -> Float[Array, ""]:
+        """The loss; an average over nothing is zero."""
+        return jnp.sum(self.sums / jnp.maximum(self.counts, 1))
+
+
+def structure_mean(terms: EnergyForces, labels: Labels, partition: Partition) -> Averages:
     """Sum over the energy and all force components of a structure, averaged over structures: the likelihood proper."""
     per_structure = terms.energy + partition.sum(jnp.sum(terms.forces, axis=1))
     return observed_mean(per_structure, labels, partition)
 
 
-def observed_mean(per_structure: Float[Array, " S"], labels: Labels, partition: Partition) -> Float[Array, ""]:
+def observed_mean(per_structure: Float[Array, " S"], labels: Labels, partition: Partition) -> Averages:
     """Average over the structures of which anything was observed."""
     any_force = partition.sum(labels.forces_mask.astype(per_structure.dtype)) > 0
     observed = labels.energy_mask | any_force
-    return jnp.sum(jnp.where(observed, per_structure, 0.0)) / jnp.maximum(jnp.sum(observed), 1)
+    total = jnp.sum(jnp.where(observed, per_structure, 0.0))
+    return Averages(total[None], jnp.sum(observed).astype(per_structure.dtype)[None])
 
 
-def average_of_averages(terms: EnergyForces, labels: Labels) -> Float[Array, ""]:
+def average_of_averages(terms: EnergyForces, labels: Labels) -> Averages:
     """Average over energies plus average over force components: forces count less the more atoms there are."""
-    energies = jnp.maximum(jnp.sum(labels.energy_mask), 1)
-    components = jnp.maximum(jnp.sum(labels.forces_mask) * labels.forces.shape[1], 1)
-    return jnp.sum(terms.energy) / energies + jnp.sum(terms.forces) / components
+    counts = [jnp.sum(labels.energy_mask), jnp.sum(labels.forces_mask) * labels.forces.shape[1]]
+    sums = jnp.stack([jnp.sum(terms.energy), jnp.sum(terms.forces)])
+    return Averages(sums, jnp.stack(counts).astype(sums.dtype))
 
 
 def weighted(terms: EnergyForces, energy_weight: float, force_weight: float) -> EnergyForces:

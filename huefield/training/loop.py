@@ -13,8 +13,9 @@ from huefield.core.lowrank import safe_sqrt
 from huefield.forcefield import Ensemble, ForceField, Strategy, map_members
 from huefield.training.likelihoods import squared_error
 from huefield.training.stages import AbstractStage
-from huefield.training.step import MemberState, StepMetrics, optimiser_for, start, step
+from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step
 
+DEFAULT_OPTIMISER = OptimiserConfig()
 SMALLEST_INITIAL_NOISE = 1e-4
 """Noise that training starts from at the least, [eV] and [eV/Å]."""
 
@@ -40,7 +41,7 @@ def fit(
     labels: Labels,
     stages: Sequence[AbstractStage],
     *,
-    clip_norm: float = 10.0,
+    config: OptimiserConfig = DEFAULT_OPTIMISER,
     chunk: int = 500,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Ensemble:
@@ -51,7 +52,7 @@ def fit(
         graph: the structures.
         labels: their energies and forces.
         stages: what to minimise, in order.
-        clip_norm: gradients longer than this are shortened to it.
+        config: of the optimiser; what comes out are the parameters themselves, not their moving average.
         chunk: steps in one call of the compiled program, and between two reports.
         report: called after each chunk.
     """
@@ -65,7 +66,7 @@ def fit(
             )
         if stage.initialise_noise:
             ensemble = with_noise_from_errors(ensemble, graph, labels)
-        ensemble = _run_stage(ensemble, graph, labels, stage, index, clip_norm, chunk, report)
+        ensemble = _run_stage(ensemble, graph, labels, stage, index, config, chunk, report)
     return ensemble
 
 
@@ -75,15 +76,15 @@ def _run_stage(
     labels: Labels,
     stage: AbstractStage,
     index: int,
-    clip_norm: float,
+    config: OptimiserConfig,
     chunk: int,
     report: Callable[[Progress], None],
 ) -> Ensemble:
-    states = map_members(lambda member: start(member, optimiser_for(stage, clip_norm)), ensemble.members, "vmap")
+    states = map_members(lambda member: start(member, optimiser_for(stage, config)), ensemble.members, "vmap")
     done = 0
     while done < stage.steps:
         length = min(chunk, stage.steps - done)
-        states, metrics = _run_chunk(states, graph, labels, stage, clip_norm, length, ensemble.strategy)
+        states, metrics = _run_chunk(states, graph, labels, stage, config, length, ensemble.strategy)
         done += length
         progress = Progress(
             index,
@@ -104,17 +105,15 @@ def _run_chunk(
     graph: Graph,
     labels: Labels,
     stage: AbstractStage,
-    clip_norm: float,
+    config: OptimiserConfig,
     length: int,
     strategy: Strategy,
 ) -> tuple[MemberState, StepMetrics]:
-    optimiser = optimiser_for(stage, clip_norm)
-
     def run(state: MemberState) -> tuple[MemberState, StepMetrics]:
         arrays, static = eqx.partition(state, eqx.is_array)
 
         def body(carry: MemberState, _: None) -> tuple[MemberState, StepMetrics]:
-            after, metrics = step(eqx.combine(carry, static), graph, labels, stage, optimiser)
+            after, metrics = step(eqx.combine(carry, static), graph, labels, stage, config)
             return eqx.filter(after, eqx.is_array), metrics
 
         arrays, metrics = jax.lax.scan(body, arrays, None, length=length)

@@ -8,22 +8,30 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
 from jaxtyping import Array, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from huefield.core import Gaussian, Labels
+from huefield.core import EnergyForces, Gaussian, Labels
 from huefield.core.config import FrozenConfig
 from huefield.training import likelihoods
+from huefield.training.likelihoods import Averages
 
 
 class AbstractStage(FrozenConfig, ABC):
     """A number of steps with one objective."""
 
+    kind: str
     steps: int = Field(ge=0, description="gradient steps")
     learning_rate: float = Field(1e-3, gt=0, description="of Adam, at the beginning of the stage")
     decay: float = Field(1.0, gt=0, le=1, description="learning rate at the end of the stage relative to its beginning")
-
     weight_decay: float = Field(0.0, ge=0, description="decoupled, on the weights of the potential")
-    initialise_noise: bool = Field(False, description="first set each member's noise levels to its training errors")
+    initialise_noise: bool = Field(False, description="first set each member's noise levels to its errors")
+    energy_weight: float = Field(1.0, ge=0, description="factor on the terms of energies")
+    force_weight: float = Field(1.0, ge=0, description="factor on the terms of force components")
+    reduction: Literal["structure", "averages"] = Field(
+        "structure",
+        description="sum over the energy and all force components of a structure, averaged over structures (the "
+        "likelihood proper), or the average over energies plus the average over force components",
+    )
 
     @property
     @abstractmethod
@@ -31,27 +39,29 @@ class AbstractStage(FrozenConfig, ABC):
         """Whether the objective depends on the variances."""
 
     @abstractmethod
-    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """The objective; ``progress`` goes from 0 to 1 over the stage."""
+
+    def _reduced(self, terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Averages:
+        terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight)
+        if self.reduction == "averages":
+            return likelihoods.average_of_averages(terms, labels)
+        return likelihoods.structure_mean(terms, labels, distribution.partition)
 
 
 class SquaredErrorStage(AbstractStage):
-    """Trains the mean only."""
+    """Trains the mean only: ½ (error of an energy)² [eV²] and ½ (error of a force component)² [eV²/Å²]."""
 
     kind: Literal["squared_error"] = "squared_error"
-    energy_weight: float = Field(1.0, ge=0, description="of ½ (error of an energy)², [eV⁻²]")
-    force_weight: float = Field(1.0, ge=0, description="of ½ (error of a force component)², [Å²/eV²]")
 
     @property
     def trains_noise(self) -> bool:
         """No."""
         return False
 
-    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """Weighted squared errors."""
-        terms = likelihoods.squared_error(distribution, labels)
-        terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight)
-        return likelihoods.structure_mean(terms, labels, distribution.partition)
+        return self._reduced(likelihoods.squared_error(distribution, labels), labels, distribution)
 
 
 class BetaNLLStage(AbstractStage):
@@ -66,12 +76,10 @@ class BetaNLLStage(AbstractStage):
         """Yes."""
         return True
 
-    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """β-NLL of the marginals."""
         beta = self.beta_start + (self.beta_end - self.beta_start) * progress
-        return likelihoods.structure_mean(
-            likelihoods.beta_nll(distribution, labels, beta), labels, distribution.partition
-        )
+        return self._reduced(likelihoods.beta_nll(distribution, labels, beta), labels, distribution)
 
 
 class NLLStage(AbstractStage):
@@ -80,20 +88,23 @@ class NLLStage(AbstractStage):
     kind: Literal["nll"] = "nll"
     joint: bool = Field(False, description="the exact joint likelihood of energies and forces, not the marginals'")
 
+    @model_validator(mode="after")
+    def _joint_is_one_term(self) -> "NLLStage":
+        if self.joint and (self.energy_weight, self.force_weight, self.reduction) != (1.0, 1.0, "structure"):
+            raise ValueError("the joint likelihood has no separate terms: leave weights and reduction as they are")
+        return self
+
     @property
     def trains_noise(self) -> bool:
         """Yes."""
         return True
 
-    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Float[Array, ""]:
+    def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """NLL of a structure, averaged over structures."""
         if self.joint:
-            return likelihoods.observed_mean(
-                likelihoods.joint_nll(distribution, labels), labels, distribution.partition
-            )
-        return likelihoods.structure_mean(
-            likelihoods.marginal_nll(distribution, labels), labels, distribution.partition
-        )
+            joint = likelihoods.joint_nll(distribution, labels)
+            return likelihoods.observed_mean(joint, labels, distribution.partition)
+        return self._reduced(likelihoods.marginal_nll(distribution, labels), labels, distribution)
 
 
 Stage = Annotated[SquaredErrorStage | BetaNLLStage | NLLStage, Field(discriminator="kind")]

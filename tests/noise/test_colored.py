@@ -193,8 +193,8 @@ def test_gamma_estimated_from_many_realisations_recovers_the_length_scale(joint:
         levels = noise.levels(jnp.zeros((count, 1)), partition)
         gaussian = zero_mean(noise, levels, jnp.zeros((1, count, 1)), graph)
         if joint:
-            return observed_mean(joint_nll(gaussian, labels), labels, partition)
-        return structure_mean(marginal_nll(gaussian, labels), labels, partition)
+            return observed_mean(joint_nll(gaussian, labels), labels, partition).value
+        return structure_mean(marginal_nll(gaussian, labels), labels, partition).value
 
     for _ in range(400):
         _, gradient = loss(noise)

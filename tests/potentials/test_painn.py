@@ -120,7 +120,7 @@ def _fitted(start: ForceField, batch: Batch) -> tuple[ForceField, Array]:
     def step(state: PyTree, _: None) -> tuple[PyTree, Array]:
         def loss(w: PyTree) -> Array:
             terms = marginal_nll(eqx.combine(w, static)(batch.graph), batch.labels)
-            return structure_mean(terms, batch.labels, batch.graph.partition)
+            return structure_mean(terms, batch.labels, batch.graph.partition).value
 
         value, gradient = jax.value_and_grad(loss)(state[0])
         updates, memory = optimiser.update(gradient, state[1])
@@ -476,8 +476,8 @@ class TestElements:
             PaiNN.Config(elements=("H", "Hh"))
         with pytest.raises(ValidationError, match="'X' is no element"):
             PaiNN.Config(elements=("X",))
-        with pytest.raises(ValidationError, match="elements"):
-            PaiNN.Config(elements=())
+        with pytest.raises(ValueError, match="name them"):
+            PaiNN.Config(elements=()).build(0, key=jax.random.key(0))
 
     def test_elements_are_sorted_and_unique(self) -> None:
         assert PaiNN.Config(elements=("O", "H", "C", "O")).elements == ("H", "C", "O")

@@ -135,8 +135,8 @@ def test_beta_goes_from_its_start_to_its_end(problem: tuple[Graph, Labels]) -> N
     stage, first = BetaNLLStage(steps=11, beta_start=0.8, beta_end=0.2), ensemble({"kind": "colored"}).member(0)(graph)
     fixed = {beta: BetaNLLStage(steps=11, beta_start=beta, beta_end=beta) for beta in (0.8, 0.5, 0.2)}
     for progress, beta in ((0.0, 0.8), (0.5, 0.5), (1.0, 0.2)):
-        got = stage.loss(first, labels, jnp.asarray(progress))
-        np.testing.assert_allclose(got, fixed[beta].loss(first, labels, jnp.asarray(0.0)), rtol=1e-12)
+        got = stage.loss(first, labels, jnp.asarray(progress)).value
+        np.testing.assert_allclose(got, fixed[beta].loss(first, labels, jnp.asarray(0.0)).value, rtol=1e-12)
 
 
 def test_a_diverged_member_is_named(problem: tuple[Graph, Labels]) -> None:

@@ -1,0 +1,186 @@
+"""What ``huefield train`` costs beyond the compiled step, and what members cost beyond one.
+
+python benchmarks/training.py [--steps N] [--features F] [--rounds N] [--out FILE]
+
+1. Wall time of a step of a whole run (batches, history, checkpoints) relative to the bare compiled step, one member.
+2. A step of five members in one process relative to one member, on two cores.
+3. Five members as two processes with one core each: seconds for all of them, beside 2.
+
+Synthetic molecules of 15 atoms, batches of 64. Runs take turns; medians over rounds.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BATCH = 64
+WARM_UP = 10
+MEMBERS = 5
+
+
+def write_data(path: Path, structures: int) -> None:
+    """Molecules with random labels, whose values take no time."""
+    sys.path.insert(0, str(HERE / "painn"))
+    import numpy as np
+    from ase.calculators.singlepoint import SinglePointCalculator
+    from ase.io import write
+    from cases import molecule
+
+    rng = np.random.default_rng(0)
+    frames = []
+    for _ in range(structures):
+        atoms = molecule(15, rng=rng)
+        atoms.calc = SinglePointCalculator(atoms, energy=float(rng.normal()), forces=rng.normal(size=(15, 3)))
+        frames.append(atoms)
+    write(path, frames, format="extxyz")
+
+
+def config_of(data: Path, features: int, members: int, steps: int) -> Any:
+    """One stage of likelihood, with checkpoints and reports as often as people want them."""
+    from huefield.training import TrainConfig
+
+    split = {"kind": "random", "fractions": {"train": 0.9, "validation": 0.1}}
+    return TrainConfig.model_validate(
+        {
+            "data": {"kind": "files", "train": [str(data)], "split": split},
+            "model": {
+                "potential": {"kind": "painn", "features": features},
+                "noise": {"kind": "colored", "gamma": "atom"},
+            },
+            "stages": [{"kind": "nll", "steps": steps, "learning_rate": 1e-4}],
+            "members": members,
+            "batch_size": BATCH,
+            "optimiser": {"average_decay": 0.99},
+            "validate_every": steps,
+            "checkpoint_every": max(steps // 2, 1),
+            "report_every": 10,
+        }
+    )
+
+
+def step_of_run(data: Path, features: int, members: int, steps: int, member: int | None = None) -> float:
+    """Seconds of a step in a whole run, between the first reports and the last one."""
+    from huefield.training import train
+    from huefield.training.history import read_history
+
+    with tempfile.TemporaryDirectory() as folder:
+        train(config_of(data, features, members, steps), folder, member=member)
+        path = Path(folder) if member is None else Path(folder) / f"member-{member}"
+        told = [e for e in read_history(path / "history.jsonl") if e["event"] == "steps" and e["step"] >= WARM_UP]
+    return (told[-1]["time"] - told[0]["time"]) / (told[-1]["step"] - told[0]["step"])
+
+
+def bare_step(data: Path, features: int, members: int, steps: int) -> float:
+    """Seconds of the compiled step alone, on one batch that is on the device already."""
+    import jax
+
+    from huefield.data.batching import Place
+    from huefield.training import job
+    from huefield.training.feed import TAG, Feed, Prepared
+    from huefield.training.mesh import Layout
+    from huefield.training.program import StageProgram
+
+    config = config_of(data, features, members, steps)
+    parts = config.data.load()
+    config = job.with_elements(config, parts["train"])
+    chunks = (job.EnergyChunk.from_block(block, TAG) for block in parts["train"].blocks())
+    references = config.references.make(chunks)
+    prepared = Prepared.of(parts["train"], 5.0, references)
+    layout = Layout(members, config.mesh)
+    ensemble = job.initial_ensemble(config, range(members), references, prepared)
+    feed = Feed(prepared, layout, BATCH, 1, job.order_keys(config, range(members), 0))
+    program = StageProgram(ensemble.members, config.stages[0], config.optimiser, layout)
+    states = program.start(ensemble.members)
+    _, batch = next(feed.start(Place()))
+    for _ in range(WARM_UP):
+        states, metrics = program.step(states, batch)
+    jax.block_until_ready(metrics)
+    begin = time.perf_counter()
+    for _ in range(steps):
+        states, metrics = program.step(states, batch)
+    jax.block_until_ready((metrics, jax.tree.leaves(states.member.potential)[0]))
+    return (time.perf_counter() - begin) / steps
+
+
+JOBS = {
+    "bare_1": lambda data, features, steps: bare_step(data, features, 1, steps),
+    "run_1": lambda data, features, steps: step_of_run(data, features, 1, steps),
+    "bare_5": lambda data, features, steps: bare_step(data, features, MEMBERS, max(steps // 4, 5)),
+    "run_5": lambda data, features, steps: step_of_run(data, features, MEMBERS, max(steps // 2, 30)),
+    "alone": lambda data, features, steps: step_of_run(data, features, MEMBERS, steps, member=0),
+}
+
+
+def measured(name: str, data: Path, features: int, steps: int, cache: Path, core: int | None = None) -> Any:
+    """Start a process for a job, on all cores or on one."""
+    command = [sys.executable, __file__, "--job", name, "--data", str(data), "--features", str(features)]
+    environment = {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_COMPILATION_CACHE_DIR": str(cache),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    pinned = (lambda: os.sched_setaffinity(0, [core])) if core is not None else None
+    return subprocess.Popen(
+        [*command, "--steps", str(steps)], stdout=subprocess.PIPE, text=True, env=environment, preexec_fn=pinned
+    )
+
+
+def seconds(process: Any) -> float:
+    """What a process has found."""
+    out, _ = process.communicate()
+    if process.returncode:
+        sys.exit(f"a job has failed: {process.args}")
+    return float(out.splitlines()[-1])
+
+
+def measure(features: int, steps: int, rounds: int) -> dict[str, Any]:
+    """All jobs in turns."""
+    found: dict[str, list[float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        data, cache = Path(folder) / "molecules.xyz", Path(folder) / "cache"
+        write_data(data, 640)
+        for _ in range(rounds):
+            for name in ("bare_1", "run_1", "bare_5", "run_5"):
+                found.setdefault(name, []).append(seconds(measured(name, data, features, steps, cache)))
+            pair = [measured("alone", data, features, max(steps // 2, 30), cache, core) for core in (0, 1)]
+            found.setdefault("alone_on_each_of_two_cores", []).append(statistics.mean(seconds(p) for p in pair))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    return {
+        "features": features,
+        "seconds": found,
+        "run_relative_to_bare_step": medians["run_1"] / medians["bare_1"],
+        "five_members_relative_to_one": medians["run_5"] / medians["run_1"],
+        "five_members_in_two_processes_relative_to_one": 2.5 * medians["alone_on_each_of_two_cores"] / medians["run_1"],
+    }
+
+
+def main() -> None:
+    """Measure, and write what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "training.json")
+    parser.add_argument("--job", choices=JOBS, help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.job:
+        print(JOBS[given.job](given.data, given.features, given.steps))
+        return
+    result = measure(given.features, given.steps, given.rounds)
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What a training run is: data, model, stages and everything else that its result depends on."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from huefield.core.config import FrozenConfig, explain
+from huefield.data.dataset import DataConfig
+from huefield.data.references import FittedReferences, ReferenceConfig
+from huefield.forcefield import ForceField
+from huefield.noise import VanillaNoise
+from huefield.training.mesh import MeshConfig
+from huefield.training.stages import Stage
+from huefield.training.step import OptimiserConfig
+
+
+class TrainConfig(FrozenConfig):
+    """A training run."""
+
+    data: DataConfig
+    model: ForceField.Config
+    stages: tuple[Stage, ...] = Field(min_length=1, description="in order; each begins with the best of the one before")
+    members: int = Field(
+        5, ge=1, description="networks in the ensemble, which differ in initial weights and in batches"
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="of initial weights and batches")
+    batch_size: int = Field(64, ge=1, description="structures in a step, of each member")
+    precision: Literal["float32", "float64"] = Field("float32", description="of everything on the device")
+    optimiser: OptimiserConfig = OptimiserConfig()
+    references: ReferenceConfig = Field(
+        FittedReferences(), description="energies of single atoms, which are taken off before anything is learnt"
+    )
+    validate_every: int = Field(1000, ge=1, description="steps between two looks at the validation data")
+    patience: int | None = Field(
+        None, ge=1, description="validations without improvement after which a stage ends for a member; null for never"
+    )
+    checkpoint_every: int = Field(1000, ge=1, description="steps between two checkpoints")
+    report_every: int = Field(50, ge=1, description="steps between two lines of progress and history")
+    buckets: int = Field(
+        1, ge=1, description="sort structures by neighbour counts into so many: less padding, more programs to compile"
+    )
+    start_from: Path | None = Field(None, description="a saved model to start from, rather than from random weights")
+    mesh: MeshConfig = MeshConfig()
+    tensorboard: bool = Field(False, description="write event files for TensorBoard too")
+
+    @model_validator(mode="after")
+    def _stages_fit_the_noise(self) -> "TrainConfig":
+        kinds = [stage.kind for stage in self.stages]
+        noisy = [stage.kind for stage in self.stages if stage.trains_noise]
+        if isinstance(self.model.noise, VanillaNoise.Config) and noisy:
+            raise ValueError(
+                f"stages {kinds} train a noise model, but model.noise is vanilla, which has none: use squared_error "
+                "stages only, or noise: {kind: colored}"
+            )
+        if isinstance(self.model.noise, VanillaNoise.Config) and any(stage.initialise_noise for stage in self.stages):
+            raise ValueError("a stage has initialise_noise, but model.noise is vanilla, which has no levels to set")
+        if self.optimiser.freeze_mean and len(noisy) < len(kinds):
+            raise ValueError(
+                f"with optimiser.freeze_mean a squared_error stage would train nothing; stages are {kinds}"
+            )
+        if self.optimiser.freeze_mean and self.start_from is None:
+            raise ValueError("optimiser.freeze_mean needs a trained mean: name a model with start_from")
+        return self
+
+    @property
+    def result_digest_input(self) -> dict[str, Any]:
+        """All that the parameters depend on; the rest may change between start and resumption."""
+        return self.model_dump(mode="json", exclude={"report_every", "checkpoint_every", "tensorboard", "mesh"})
+
+
+def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] = ()) -> TrainConfig:
+    """A configuration from YAML, with some of its keys overridden.
+
+    Args:
+        text: the YAML.
+        source: where it came from, for messages.
+        overrides: such as ``model.potential.features=64`` or ``stages.0.steps=100``; values are YAML too.
+    """
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{source} is not YAML: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(
+            f"{source} must be a mapping with keys such as data and model, but is {type(content).__name__}"
+        )
+    for override in overrides:
+        _override(content, override)
+    try:
+        return TrainConfig.model_validate(content)
+    except ValidationError as error:
+        raise ValueError(explain(error, source)) from None
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    path, separator, value = override.partition("=")
+    if not separator or not path:
+        raise ValueError(f"--set needs KEY=VALUE, such as model.potential.features=64, but got {override!r}")
+    *parents, last = path.split(".")
+    place: Any = content
+    for name in parents:
+        if isinstance(place, dict) and place.get(name) is None:
+            place[name] = {}
+        place = _entry(place, name, override)
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--set {override}: the value is not YAML: {error}") from None
+    if isinstance(place, list):
+        _entry(place, last, override)
+        place[int(last)] = parsed
+    elif isinstance(place, dict):
+        place[last] = parsed
+    else:
+        raise ValueError(f"--set {override}: {'.'.join(parents)} is {place!r}, which has no keys")
+
+
+def _entry(place: Any, name: str, override: str) -> Any:
+    if isinstance(place, list):
+        if not name.isdigit() or int(name) >= len(place):
+            raise ValueError(f"--set {override}: {name!r} is no place in a list of {len(place)}; count from 0")
+        return place[int(name)]
+    if not isinstance(place, dict):
+        raise ValueError(f"--set {override}: {name!r} is looked for in {place!r}, which has no keys")
+    return place[name]
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """A complete configuration as YAML, which :func:`parse_config` reads."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

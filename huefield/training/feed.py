@@ -1,0 +1,112 @@
+"""Batches for all members, divided over the devices of a :class:`~huefield.training.mesh.Layout`.
+
+Each member has an order of its own. The batches of one step have one shape, the cheapest that holds all of them; it
+follows from sizes that every process knows, so that all agree on it without a word.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from huefield.data.batching import (
+    Batch,
+    BatchOrder,
+    BatchShape,
+    Place,
+    choose_shapes,
+    fitting_shape,
+    make_batch,
+    slot_buckets,
+)
+from huefield.data.dataset import Part
+from huefield.data.neighbours import most_neighbours
+from huefield.data.references import AtomicReferences
+from huefield.training.mesh import Layout, own_share, shared
+
+TAG = "all"
+"""Reference energies are those of one data set: what is trained on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A part of the data with what batches need to know about all of its structures."""
+
+    part: Part
+    cutoff_angstrom: float
+    sizes: Int[np.ndarray, " n"]
+    neighbours: Int[np.ndarray, " n"]
+    """The largest number of neighbours of an atom, for each structure."""
+    offsets: Float[np.ndarray, " n"]
+    """Energy of the single atoms of each structure, [eV]."""
+
+    @classmethod
+    def of(cls, part: Part, cutoff_angstrom: float, references: AtomicReferences) -> "Prepared":
+        """Look once at every structure; each process of a job looks at its share, and tells the others."""
+        sizes, neighbours, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
+        for block in part.share(own_share(len(part))).blocks():
+            sizes.append(block.sizes)
+            neighbours.append(most_neighbours(block, cutoff_angstrom))
+            offsets.append(references.offsets(block.sizes, block.atomic_numbers, np.full(len(block), TAG)))
+        own = [np.concatenate(found) for found in (sizes, neighbours, offsets)]
+        return cls(part, cutoff_angstrom, *(shared(found, len(part)) for found in own))
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def batch(self, indices: Int[np.ndarray, " n"], shape: BatchShape) -> Batch:
+        """A padded batch in the memory of the host."""
+        with jax.default_device(jax.local_devices(backend="cpu")[0]):
+            return make_batch(
+                self.part.block(indices), self.cutoff_angstrom, (shape,), energy_offset=self.offsets[indices]
+            )
+
+    def shape_for(self, batches: list[Int[np.ndarray, " _"]], shapes: tuple[BatchShape, ...]) -> BatchShape:
+        """The cheapest shape that holds each of some batches."""
+        return fitting_shape(
+            shapes,
+            max(len(indices) for indices in batches),
+            max(int(self.sizes[indices].sum()) for indices in batches),
+            max(int(self.neighbours[indices].max(initial=0)) for indices in batches),
+        )
+
+
+class Feed:
+    """Batches of training structures, without end, from any place on."""
+
+    def __init__(
+        self, data: Prepared, layout: Layout, batch_size: int, num_buckets: int, keys: list[Key[Array, ""]]
+    ) -> None:
+        buckets = slot_buckets(data.sizes, data.neighbours, num_buckets)
+        self.data, self.layout = data, layout
+        self.orders = [BatchOrder(buckets, min(batch_size, len(data)), key) for key in keys]
+        per_device = -(-min(batch_size, len(data)) // layout.data_parts)
+        shapes = choose_shapes(data.sizes, data.neighbours, buckets, per_device)
+        self.shapes = shapes if num_buckets > 1 else shapes[-1:]  # each shape compiles a program of its own
+
+    def indices(self, place: Place) -> Iterator[tuple[Place, list[Int[np.ndarray, " _"]]]]:
+        """The structures of each member's batch, with the place behind them."""
+        for steps in zip(*(order.start(place) for order in self.orders), strict=True):
+            yield steps[0][0], [indices for _, indices in steps]
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Batches with leading axes for members and devices, each with the place behind it."""
+        for after, members in self.indices(place):
+            parts = [np.array_split(indices, self.layout.data_parts) for indices in members]
+            shape = self.data.shape_for([part for member in parts for part in member], self.shapes)
+            cells = {(m, d): self.data.batch(parts[m][d], shape) for m, d in self.layout.cells(self.layout.batches)}
+            yield after, self.layout.stack(cells, self.layout.batches)
+
+
+def validation_batches(data: Prepared, layout: Layout, batch_size: int) -> list[Batch]:
+    """All structures of a part once, in order, for all members alike, laid out over the devices."""
+    step = batch_size * layout.data_parts
+    shape = choose_shapes(data.sizes, data.neighbours, np.zeros(len(data), np.int64), batch_size)[-1]
+    batches = []
+    for first in range(0, len(data), step):
+        parts = np.array_split(np.arange(first, min(first + step, len(data))), layout.data_parts)
+        cells = {(0, d): data.batch(parts[d], shape) for _, d in layout.cells(layout.shared)}
+        batches.append(layout.stack(cells, layout.shared))
+    return batches

@@ -1,0 +1,61 @@
+"""What happened in a run: one line of JSON for each event, appended as it happens."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+class History:
+    """Writes ``history.jsonl``. What a resumed run does again takes the place of what it had done before."""
+
+    def __init__(self, path: Path, keep_bytes: int = 0) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        self._file = path.open("r+b")
+        kept = self._file.read(keep_bytes)
+        self._file.truncate(kept.rfind(b"\n") + 1)  # a machine that crashed may have cut a line
+        self._file.seek(0, 2)
+
+    def write(self, event: str, **values: Any) -> None:
+        """Append an event."""
+        line = json.dumps({"event": event, **plain(values)}, allow_nan=False)
+        self._file.write(line.encode() + b"\n")
+        self._file.flush()
+
+    @property
+    def num_bytes(self) -> int:
+        """Length of the file."""
+        return self._file.tell()
+
+    def __enter__(self) -> "History":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """All events of a run, in order; a last line that was cut off is left out."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no history at {path}: is this the folder of a run?")
+    events = []
+    for line in path.read_text().splitlines():
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            break
+    return events
+
+
+def plain(value: Any) -> Any:
+    """Values that JSON knows; null for what is no finite number."""
+    if isinstance(value, dict):
+        return {name: plain(entry) for name, entry in value.items()}
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list):
+        return [plain(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,307 @@
+"""From a configuration to a trained ensemble in a folder that has everything one may want to know about it.
+
+=========================  =================================================================
+``config.yaml``            the complete configuration
+``references.json``        energies of single atoms
+``split.json``             which structures are for what, by their numbers in the data
+``history.jsonl``          what happened, one event a line
+``tensorboard/``           the same for TensorBoard, if the configuration asks for it
+``checkpoints/``           the last states, to go on from
+``model.safetensors``      the trained ensemble, when the run is finished
+``scores.json``            how good it is on validation data and on every other part of a split
+=========================  =================================================================
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ase.data import atomic_numbers as number_of_symbol
+from ase.data import chemical_symbols
+from jaxtyping import Array, Key
+
+from huefield.core.files import alone_in, require_writable, write_bytes
+from huefield.data.dataset import Part, Parts
+from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
+from huefield.forcefield import Ensemble, ForceField
+from huefield.modelfile import load, save
+from huefield.training.checkpoint import differences, saying_what_is_safe
+from huefield.training.config import TrainConfig, parse_config, to_yaml
+from huefield.training.diagnosis import diagnose
+from huefield.training.feed import TAG, Feed, Prepared, validation_batches
+from huefield.training.history import plain
+from huefield.training.mesh import Layout, first_process
+from huefield.training.run import Report, Run, Setting
+from huefield.training.scoring import EnsembleScores, score
+from huefield.training.transfer import require_transferable, transferred
+from huefield.training.validation import Validator
+
+OUTLIER = 100.0
+HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came out of a run."""
+
+    ensemble: Ensemble
+    model: Path
+    scores: dict[str, EnsembleScores]
+    """On each part of the data but the one for training."""
+
+
+def train(
+    config: TrainConfig,
+    out: str | Path,
+    *,
+    member: int | None = None,
+    report: Report = lambda event: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Trained:
+    """Train an ensemble, or go on with a run that was interrupted.
+
+    Args:
+        config: of the run.
+        out: folder of the run. If it has an unfinished run with this configuration, that is gone on with.
+        member: train this member alone, into a folder of its own within ``out``; :func:`assemble` puts members
+            together. None for all in one program.
+        report: is told how far it is.
+        should_stop: is asked after each step (in a job of several processes, at each report); if it says so, the state
+            is saved and ``TrainingStoppedError`` raised.
+    """
+    if member is not None and not 0 <= member < config.members:
+        raise ValueError(f"there is no member {member}: the configuration has {config.members}, counted from 0")
+    folder = Path(out) if member is None else member_folder(Path(out), member)
+    with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder):
+        return _train(
+            config, folder, range(config.members) if member is None else range(member, member + 1), report, should_stop
+        )
+
+
+def member_folder(out: Path, member: int) -> Path:
+    """Where a member is that is trained alone."""
+    return out / f"member-{member}"
+
+
+def assemble(out: str | Path, paths: list[Path] | None = None, *, allow_missing: bool = False) -> tuple[Path, Ensemble]:
+    """Put members together that were trained one by one.
+
+    Args:
+        out: folder of the run; the ensemble is written there.
+        paths: model files of the members; None for all of ``out``.
+        allow_missing: whether some of the run's members may not be there.
+    """
+    folder = Path(out)
+    found = _members_of(folder, allow_missing) if paths is None else paths
+    twice = [path for path in found if sum(path.resolve() == other.resolve() for other in found) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is named twice: an ensemble of copies would be too sure of itself")
+    with jax.enable_x64(True):  # whatever precision they were trained in
+        loaded = [load(path) for path in found]
+        for path, one in zip(found, loaded, strict=True):
+            if one.atom_energies != loaded[0].atom_energies:
+                raise ValueError(
+                    f"{path} has other energies of single atoms than {found[0]}: was it trained on other data?"
+                )
+        ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
+        ensemble = ensemble.with_atom_energies(dict(loaded[0].atom_energies))
+        path = folder / "model.safetensors"
+        save(ensemble, path)
+        return path, ensemble
+
+
+def _members_of(folder: Path, allow_missing: bool) -> list[Path]:
+    """Model files of all members of a run, which must have been trained with the same settings."""
+    folders = sorted(folder.glob("member-*"), key=lambda path: int(path.name.split("-")[1]))
+    found = [path / "model.safetensors" for path in folders if (path / "model.safetensors").is_file()]
+    if not found:
+        raise ValueError(f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`")
+    configs = {path: parse_config((path.parent / "config.yaml").read_text(), str(path.parent)) for path in found}
+    first = configs[found[0]]
+    for path, config in configs.items():
+        changed = differences(first.result_digest_input, config.result_digest_input)
+        if changed:
+            raise ValueError(f"{path} was trained with other settings than {found[0]}: {changed[0]}")
+    missing = [m for m in range(first.members) if member_folder(folder, m) / "model.safetensors" not in found]
+    if missing and not allow_missing:
+        raise ValueError(
+            f"members {', '.join(map(str, missing))} of {first.members} are not trained yet: train them, or put the "
+            "others together with --allow-missing"
+        )
+    return found
+
+
+def _train(
+    config: TrainConfig, folder: Path, members: range, report: Report, should_stop: Callable[[], bool]
+) -> Trained:
+    require_writable(folder)
+    layout, cutoff = Layout(len(members), config.mesh), cutoff_of(config)
+    saved = None if config.start_from is None else load(config.start_from, dtype=config.precision)
+    parts = config.data.load()
+    require_usable(parts)
+    config = with_elements(config, parts["train"], saved)
+    if saved is not None:
+        require_transferable(saved, config.model, members)
+    references = references_for(config, parts["train"], saved)
+    prepared = {name: Prepared.of(part, cutoff, references) for name, part in parts.items()}
+    ensemble = initial_ensemble(config, members, references, prepared["train"], saved)
+    batches = validation_batches(prepared["validation"], layout, config.batch_size)
+    setting = Setting(
+        config=config,
+        layout=layout,
+        validator=Validator(batches, layout, "auto", ensemble.members.noise.has_variance),
+        feed_for=lambda stage: Feed(
+            prepared["train"], layout, config.batch_size, config.buckets, order_keys(config, members, stage)
+        ),
+        folder=folder,
+        fingerprint=fingerprint(config, members, prepared),
+        report=report,
+        should_stop=should_stop,
+        diagnose=lambda one, batches, stage: diagnose(one, prepared["train"], batches, stage),
+    )
+    with alone_in(folder) if first_process() else nullcontext():
+        run = Run(setting, ensemble.members)
+        run.resume()  # or say what has changed, before anything is written
+        if first_process():
+            _write_inputs(config, parts, references, folder)
+        best = layout.fetch(run())
+        trained = Ensemble(jax.tree.map(_on_device, best), atom_energies=ensemble.atom_energies)
+        scores = {
+            name: score(trained, data, config.batch_size)
+            for name, data in prepared.items()
+            if name != "train" and len(data)
+        }
+        if first_process():
+            save(trained, folder / "model.safetensors")
+            table = {name: entry.as_dict() for name, entry in scores.items()}
+            write_bytes(folder / "scores.json", (json.dumps(plain(table), indent=1) + "\n").encode())
+    return Trained(trained, folder / "model.safetensors", scores)
+
+
+def _on_device(leaf: Any) -> Any:
+    return jax.numpy.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+
+def require_usable(parts: Parts) -> None:
+    """Raise where training would fail, or mean nothing, hours later."""
+    for name in ("train", "validation"):
+        if name not in parts:
+            raise ValueError(f"the split has no part {name!r}, only {list(parts)}: name one so")
+        if not len(parts[name]):
+            raise ValueError(f"there are no structures for {name}: change the split or the files")
+        if not any((block.has_energy | block.has_forces).any() for block in parts[name].blocks()):
+            raise ValueError(f"no structure for {name} has an energy or forces: are the labels under other names?")
+    if not any(block.has_energy.any() for block in parts["train"].blocks()):
+        raise ValueError("no structure for training has an energy: energies can then not be learnt, not even roughly")
+    known = parts["train"].elements()
+    for name, part in parts.items():
+        strange = [element for element in part.elements() if element not in known]
+        if strange:
+            raise ValueError(
+                f"the part {name!r} has {', '.join(strange)}, but training has only {', '.join(known)}: nothing can be "
+                "learnt about it; leave such structures out, or add some to the training data"
+            )
+
+
+def with_elements(config: TrainConfig, part: Part, saved: Ensemble | None) -> TrainConfig:
+    """The configuration with the elements of the saved model or of the training data, where it named none."""
+    potential = config.model.potential
+    if saved is not None:
+        potential = potential.for_elements(getattr(saved.members.potential.config, "elements", ()))
+    model = config.model.model_copy(update={"potential": potential.for_elements(part.elements())})
+    return config.model_copy(update={"model": model})
+
+
+def references_for(config: TrainConfig, part: Part, saved: Ensemble | None) -> AtomicReferences:
+    """Energies of single atoms: those of the saved model, whose mean was trained without them; else as configured."""
+    if saved is not None and saved.atom_energies:
+        return AtomicReferences({TAG: {chemical_symbols[number]: energy for number, energy in saved.atom_energies}})
+    if isinstance(config.references, GivenReferences):
+        given = list(config.references.energies_ev.values())
+        if len(given) != 1:
+            raise ValueError(f"references must be of one data set, but are of {list(config.references.energies_ev)}")
+        return AtomicReferences({TAG: given[0]})
+    return config.references.make(EnergyChunk.from_block(block, TAG) for block in part.blocks())
+
+
+def cutoff_of(config: TrainConfig) -> float:
+    """How far the potential looks."""
+    cutoff = getattr(config.model.potential, "cutoff_angstrom", None)
+    if cutoff is None:
+        raise ValueError(
+            f"a potential of kind {config.model.potential.kind!r} is not for structures of atoms: use painn"
+        )
+    return float(cutoff)
+
+
+def member_key(config: TrainConfig, member: int) -> Key[Array, ""]:
+    """Randomness of one member, the same whether it is trained alone or with others."""
+    return jax.random.fold_in(jax.random.key(config.seed), member)
+
+
+def order_keys(config: TrainConfig, members: range, stage: int) -> list[Key[Array, ""]]:
+    """Randomness of the order of batches in a stage."""
+    return [jax.random.fold_in(member_key(config, member), 1 + stage) for member in members]
+
+
+def initial_ensemble(
+    config: TrainConfig, members: range, references: AtomicReferences, data: Prepared, saved: Ensemble | None
+) -> Ensemble:
+    """What training starts from: random weights, or a saved model."""
+    energies = {number_of_symbol[name]: energy for name, energy in references.energies_ev[TAG].items()}
+    if saved is not None:
+        return transferred(saved, config.model, members).with_atom_energies(energies)
+    scale = force_scale(data)
+
+    @eqx.filter_jit
+    @eqx.filter_vmap
+    def build(key: Key[Array, ""]) -> ForceField:
+        built = config.model.build(key=key)
+        return ForceField(built.potential.with_energy_scale(scale), built.noise)
+
+    keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
+    return Ensemble(build(keys)).with_atom_energies(energies)
+
+
+def force_scale(data: Prepared) -> float:
+    """Root mean square of force components [eV/Å], taken for the size of an atom's energy [eV]; 1 without forces.
+
+    Components a hundred times larger than the median of those that are not zero are left out: a wrong label must not
+    set the scale of all.
+    """
+    total, count = 0.0, 0
+    for block in data.part.blocks():
+        kept = np.abs(block.forces[np.repeat(block.has_forces, block.sizes)])
+        usual = kept[kept <= OUTLIER * np.median(kept[kept > 0])] if kept.any() else kept
+        total, count = total + float((usual**2).sum()), count + usual.size
+    return float(np.sqrt(total / count)) if count and total else 1.0
+
+
+def fingerprint(config: TrainConfig, members: range, prepared: dict[str, Prepared]) -> dict[str, Any]:
+    """What a checkpoint may only be used with: settings that results depend on, members, and data."""
+    digests = {name: _digest(prepared[name]) for name in ("train", "validation")}
+    return {"config": config.result_digest_input, "members": list(members), "data": digests}
+
+
+def _digest(data: Prepared) -> str:
+    """Of all structures and labels: other data have another."""
+    hasher = hashlib.sha256()
+    for block in data.part.blocks():
+        for name in HASHED:
+            hasher.update(np.ascontiguousarray(getattr(block, name)).tobytes())
+    return hasher.hexdigest()
+
+
+def _write_inputs(config: TrainConfig, parts: Parts, references: AtomicReferences, folder: Path) -> None:
+    write_bytes(folder / "config.yaml", to_yaml(config).encode())
+    references.save(folder / "references.json")
+    indices = {name: part.indices.tolist() for name, part in parts.items()}
+    write_bytes(folder / "split.json", json.dumps(indices).encode())

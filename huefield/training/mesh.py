@@ -1,0 +1,162 @@
+"""Devices in a grid: members along one axis, the structures of a batch along the other.
+
+Everything is JAX's own sharding: one array has parts on several devices, of one process or of many. A process of a job
+on many hosts (``jax.distributed``) makes the batches of its own devices and nobody else's.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from pydantic import Field
+
+from huefield.core.config import FrozenConfig
+from huefield.core.trees import is_array_like
+
+MEMBER, DATA = "member", "data"
+Tree = TypeVar("Tree")
+
+
+class MeshConfig(FrozenConfig):
+    """How devices are shared out."""
+
+    member: int | None = Field(None, ge=1, description="devices along the members; null for as many as divide them")
+    data: int | None = Field(None, ge=1, description="devices along the structures of a batch; null for all others")
+
+
+class Layout:
+    """A grid of devices, and how arrays get onto it and back."""
+
+    def __init__(self, num_members: int, config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> None:
+        found = list(jax.devices() if devices is None else devices)
+        member, data = grid(num_members, len(found), config)
+        require_work_for_all([device.process_index for device in found], member * data)
+        self.mesh = Mesh(np.array(found[: member * data]).reshape(member, data), (MEMBER, DATA))
+        self.num_members, self.data_parts = num_members, data
+        self.states, self.batches = PartitionSpec(MEMBER), PartitionSpec(MEMBER, DATA)
+        self.shared = PartitionSpec(None, DATA)
+        self.several_processes = jax.process_count() > 1
+        self._gather = jax.jit(lambda tree: tree, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
+
+    def compiled(
+        self, function: Callable[..., Any], given: tuple[PartitionSpec, ...], donated: tuple[int, ...] = ()
+    ) -> Callable[..., Any]:
+        """Compile a function of each device's part of the arguments; its results have the leading axis of members."""
+        local = jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=self.states, check_vma=False)
+        # Without out_shardings, XLA may lay out a result differently than the argument it becomes: compiled twice.
+        return jax.jit(local, donate_argnums=donated, out_shardings=NamedSharding(self.mesh, self.states))
+
+    def put(self, tree: Any, spec: PartitionSpec) -> Any:
+        """Whole arrays, which every process has or can gather, laid out over the devices."""
+        arrays, static = eqx.partition(self.fetch(tree), is_array_like)
+
+        def spread(array: Any) -> jax.Array:
+            values = np.asarray(array)
+            return jax.make_array_from_callback(values.shape, NamedSharding(self.mesh, spec), lambda i: values[i])
+
+        return eqx.combine(jax.tree.map(spread, arrays), static)
+
+    def cells(self, spec: PartitionSpec) -> list[tuple[int, int]]:
+        """The places (member, part) of the arrays with this layout that devices of this process hold."""
+        shape = (self.num_members if spec == self.batches else 1, self.data_parts)
+        held = NamedSharding(self.mesh, spec).addressable_devices_indices_map(shape)
+        return sorted(
+            {(m, d) for index in held.values() for m in _range(index, 0, shape) for d in _range(index, 1, shape)}
+        )
+
+    def stack(self, parts: dict[tuple[int, int], Tree], spec: PartitionSpec) -> Tree:
+        """Trees of the places of :meth:`cells` as one tree of arrays with two more axes, member and part."""
+        shape = (self.num_members if spec == self.batches else 1, self.data_parts)
+        sharding = NamedSharding(self.mesh, spec)
+        places, trees = list(parts), list(parts.values())
+
+        def joined(*leaves: Any) -> jax.Array:
+            values = {place: np.asarray(leaf) for place, leaf in zip(places, leaves, strict=True)}
+
+            def piece(index: Any) -> np.ndarray:
+                rows = [[values[m, d] for d in _range(index, 1, shape)] for m in _range(index, 0, shape)]
+                return np.array(rows)[(..., *index[2:])]
+
+            return jax.make_array_from_callback((*shape, *np.shape(leaves[0])), sharding, piece)
+
+        return jax.tree.map(joined, *trees)
+
+    def fetch(self, tree: Any) -> Any:
+        """The whole arrays in the memory of every process."""
+        arrays, static = eqx.partition(tree, eqx.is_array)
+        far, near = eqx.partition(arrays, _is_elsewhere)
+        gathered = self._gather(far) if jax.tree.leaves(far) else far
+        return eqx.combine(*jax.tree.map(np.asarray, (gathered, near)), static)
+
+    def same_everywhere(self, number: int) -> bool:
+        """Whether all processes have the same number. They wait for one another here."""
+        return not self.several_processes or len(np.unique(multihost_utils.process_allgather(np.array(number)))) == 1
+
+    def agreed(self, wanted: bool) -> bool:
+        """Whether any process wants it."""
+        return bool(np.any(multihost_utils.process_allgather(np.array(wanted)))) if self.several_processes else wanted
+
+
+def grid(num_members: int, num_devices: int, config: MeshConfig) -> tuple[int, int]:
+    """Devices along members and along data: as many along members as divide them, the others along data."""
+    member = config.member or math.gcd(num_members, num_devices // (config.data or 1) or 1)
+    data = config.data or max(num_devices // member, 1)
+    if num_members % member:
+        raise ValueError(
+            f"{num_members} members cannot be shared by {member} devices: choose a divisor for mesh.member"
+        )
+    if member * data > num_devices:
+        raise ValueError(f"the mesh of {member} × {data} needs {member * data} devices, but there are {num_devices}")
+    return member, data
+
+
+def require_work_for_all(processes: Sequence[int], num_used: int) -> None:
+    """Raise if a process of a job has none of the devices that are used, the first ones of all.
+
+    Args:
+        processes: the process of each device.
+        num_used: how many devices are used.
+    """
+    idle = set(processes) - set(processes[:num_used])
+    if idle:
+        raise ValueError(
+            f"the mesh has only {num_used} of {len(processes)} devices, and {len(idle)} processes have none of them: "
+            "start fewer processes, or change mesh.member and mesh.data"
+        )
+
+
+def own_share(count: int) -> range:
+    """Which of so many things this process looks at, when each process looks at a part and all need to know of all."""
+    size = -(-count // jax.process_count())
+    first = min(jax.process_index() * size, count)
+    return range(first, min(first + size, count))
+
+
+def shared(own: np.ndarray, count: int) -> np.ndarray:
+    """What all processes found of their :func:`own_share`, in order. Bits are kept, whatever precision JAX works in."""
+    processes = jax.process_count()
+    if processes == 1 or not count:
+        return own
+    padded = np.zeros(-(-count // processes), own.dtype)
+    padded[: len(own)] = own
+    found = np.asarray(multihost_utils.process_allgather(padded.view(np.uint8), tiled=True))
+    return found.view(own.dtype)[:count]
+
+
+def first_process() -> bool:
+    """Whether this is the process that writes files."""
+    return jax.process_index() == 0
+
+
+def _is_elsewhere(leaf: Any) -> bool:
+    """Whether other processes hold parts of an array, too."""
+    return isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
+
+
+def _range(index: Any, axis: int, shape: tuple[int, int]) -> range:
+    return range(*index[axis].indices(shape[axis]))

@@ -1,0 +1,187 @@
+"""Configurations to start from."""
+
+import json
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel
+
+from huefield.data.dataset import BundledData, FileData
+from huefield.data.split_config import RandomSplit
+from huefield.forcefield import ForceField
+from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
+from huefield.potentials import PaiNN
+from huefield.training.config import TrainConfig
+from huefield.training.stages import BetaNLLStage, NLLStage, SquaredErrorStage, Stage
+from huefield.training.step import OptimiserConfig
+
+PresetName = Literal["paper", "small", "tiny"]
+WIDTH = 118
+"""Longest line of a printed configuration."""
+
+ABOUT: dict[str, str] = {
+    "paper": "The procedure of the paper (arXiv:2312.04174, appendix on training): for data sets of millions of "
+    "structures, and days on a GPU for each member.",
+    "small": "For hundreds to thousands of structures, and minutes to hours on a few cores.",
+    "tiny": "For demonstrations and tests: seconds to minutes, and errors to match.",
+}
+
+
+def preset(name: PresetName, data: FileData | BundledData, noise: NoiseConfig | None = None) -> TrainConfig:
+    """A configuration to start from.
+
+    Args:
+        name: of the preset.
+        data: to train on.
+        noise: another noise model than the preset's.
+    """
+    if name not in get_args(PresetName):
+        raise ValueError(f"there is no preset {name!r}; there are {', '.join(get_args(PresetName))}")
+    config = {"paper": _paper, "small": _small, "tiny": _tiny}[name](data)
+    return config if noise is None else with_noise(config, noise)
+
+
+def with_noise(config: TrainConfig, noise: NoiseConfig) -> TrainConfig:
+    """The configuration with another noise model; without noise, all steps minimise the squared error."""
+    stages: tuple[Stage, ...] = config.stages
+    if isinstance(noise, VanillaNoise.Config):
+        first = next(stage for stage in stages if isinstance(stage, SquaredErrorStage))
+        decay = stages[-1].learning_rate * stages[-1].decay / first.learning_rate
+        stages = (first.model_copy(update={"steps": sum(s.steps for s in stages), "decay": decay}),)
+    model = ForceField.Config(potential=config.model.potential, noise=noise)
+    return TrainConfig.model_validate({**dict(config), "model": model, "stages": stages})
+
+
+def noise_of_kind(kind: str) -> NoiseConfig:
+    """A noise model with its usual settings."""
+    kinds: dict[str, NoiseConfig] = {
+        "vanilla": VanillaNoise.Config(),
+        "white": WhiteNoise.Config(),
+        "colored": ColoredNoise.Config(gamma="atom"),
+    }
+    return kinds[kind]
+
+
+def _paper(data: FileData | BundledData) -> TrainConfig:
+    rate, million = 1e-4, 1_000_000
+
+    def rates(begin: int, end: int) -> dict[str, Any]:
+        """[J23]: the rate is 1e-4 · 0.96^(s/1e5) at step s of all stages together."""
+        return {
+            "steps": end - begin,
+            "learning_rate": rate * 0.96 ** (begin / 1e5),
+            "decay": 0.96 ** ((end - begin) / 1e5),
+        }
+
+    return TrainConfig(
+        data=data,
+        model=ForceField.Config(potential=PaiNN.Config(), noise=ColoredNoise.Config()),
+        stages=(
+            SquaredErrorStage(**rates(0, 2 * million)),
+            BetaNLLStage(**rates(2 * million, 3 * million)),
+            NLLStage(**rates(3 * million, 7 * million)),
+        ),
+        members=5,
+        batch_size=64,
+        optimiser=OptimiserConfig(clip_norm=None),
+        validate_every=5000,
+        patience=100,
+        checkpoint_every=5000,
+        report_every=100,
+    )
+
+
+def _small(data: FileData | BundledData) -> TrainConfig:
+    return TrainConfig(
+        data=data,
+        model=ForceField.Config(potential=PaiNN.Config(features=64), noise=ColoredNoise.Config(gamma="atom")),
+        stages=_three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
+        members=5,
+        batch_size=4,
+        optimiser=_WITH_CARE,
+        validate_every=500,
+        checkpoint_every=500,
+        report_every=50,
+    )
+
+
+def _tiny(data: FileData | BundledData) -> TrainConfig:
+    return TrainConfig(
+        data=data,
+        model=ForceField.Config(
+            potential=PaiNN.Config(features=16, layers=2, radial_functions=12, cutoff_angstrom=4.0),
+            noise=ColoredNoise.Config(gamma="atom"),
+        ),
+        stages=_three_stages((1_000, 200, 400), 1e-2, 1e-3),
+        members=3,
+        batch_size=16,
+        optimiser=_WITH_CARE,
+        validate_every=100,
+        checkpoint_every=200,
+        report_every=50,
+    )
+
+
+_WITH_CARE = OptimiserConfig(average_decay=0.99, noise_rate=3.0, offset_rate=10.0)
+"""What keeps means and variances from harming each other when data are few."""
+LOWEST_RATE = 3e-5
+
+
+def _three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) -> tuple[Stage, ...]:
+    """Squared error while the rate falls to the lowest; then β-NLL and NLL from a rate in between, falling again."""
+    first, second, third = steps
+    return (
+        SquaredErrorStage(steps=first, learning_rate=rate, decay=LOWEST_RATE / rate),
+        BetaNLLStage(steps=second, learning_rate=noise_rate, initialise_noise=True),
+        NLLStage(steps=third, learning_rate=noise_rate, decay=LOWEST_RATE / noise_rate),
+    )
+
+
+def example_data(path: Path | None) -> FileData | BundledData:
+    """Data for a printed configuration: a file to split, or what comes with huefield."""
+    if path is None:
+        return BundledData()
+    return FileData(train=(path,), split=RandomSplit(fractions={"train": 0.9, "validation": 0.1}))
+
+
+def commented_yaml(config: TrainConfig, title: str) -> str:
+    """A configuration as YAML, with the meaning of each key above it."""
+    return "\n".join([*_comment(title, ""), *_lines(config, "")]) + "\n"
+
+
+def _lines(model: BaseModel, indent: str, said: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Keys and values, with comments but for the keys that were said before."""
+    for name, field in type(model).model_fields.items():
+        value = getattr(model, name)
+        if field.description and name not in said:
+            yield from _comment(field.description, indent)
+        if isinstance(value, BaseModel):
+            yield f"{indent}{name}:"
+            yield from _lines(value, indent + "  ")
+        elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+            yield f"{indent}{name}:"
+            seen: frozenset[str] = frozenset()
+            for entry in value:
+                yield from _item(entry, indent, seen)
+                seen |= frozenset(type(entry).model_fields)
+        else:
+            yield f"{indent}{name}: {_scalar(model, name)}"
+
+
+def _item(entry: BaseModel, indent: str, said: frozenset[str]) -> Iterator[str]:
+    """An entry of a list, its kind first."""
+    lines = list(_lines(entry, indent + "    ", said))
+    kind = next(line for line in lines if line.lstrip().startswith("kind:"))
+    yield f"{indent}  - {kind.strip()}"
+    yield from (line for line in lines if line is not kind)
+
+
+def _scalar(model: BaseModel, name: str) -> str:
+    return json.dumps(model.model_dump(mode="json")[name], ensure_ascii=False)
+
+
+def _comment(text: str, indent: str) -> Iterator[str]:
+    for line in textwrap.wrap(text, WIDTH - len(indent)):
+        yield f"{indent}# {line}"

@@ -1,0 +1,74 @@
+"""The compiled programs of a stage: all members take one step, each on its own batch, on all devices."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from huefield.data.batching import Batch
+from huefield.forcefield import ForceField, Strategy, map_members
+from huefield.training.mesh import DATA, Layout
+from huefield.training.stages import AbstractStage
+from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step
+
+
+class StageProgram:
+    """Steps of one stage. States and members have a leading axis of members."""
+
+    def __init__(
+        self,
+        members: ForceField,
+        stage: AbstractStage,
+        config: OptimiserConfig,
+        layout: Layout,
+        strategy: Strategy = "auto",
+    ) -> None:
+        self.stage, self.layout = stage, layout
+        optimiser = optimiser_for(stage, config)
+        begun = eqx.filter_eval_shape(lambda m: eqx.filter_vmap(lambda one: start(one, optimiser))(m), members)
+        self.static = eqx.partition(begun, _is_shape)[1]
+        begin = eqx.filter_vmap(lambda member: start(member, optimiser))
+        self._start = eqx.filter_jit(lambda given: begin(given))
+        self._step = layout.compiled(self._local_step(config, strategy), (layout.states, layout.batches), (0,))
+
+    def start(self, members: ForceField) -> MemberState:
+        """The states before the first step."""
+        return self.layout.put(self._start(self.layout.fetch(members)), self.layout.states)
+
+    def step(self, states: MemberState, batch: Batch) -> tuple[MemberState, StepMetrics]:
+        """One step of each member. The memory of ``states`` is used again: keep no other hold on it."""
+        arrays, metrics = self._step(eqx.filter(states, eqx.is_array), batch)
+        return eqx.combine(arrays, self.static), metrics
+
+    def _local_step(self, config: OptimiserConfig, strategy: Strategy) -> Callable[..., Any]:
+        axis = DATA if self.layout.data_parts > 1 else None
+
+        def one(given: tuple[MemberState, Batch]) -> tuple[MemberState, StepMetrics]:
+            arrays, batch = given
+            state = eqx.combine(arrays, self.static)
+            after, metrics = step(state, batch.graph, batch.labels, self.stage, config, axis)
+            return eqx.filter(after, eqx.is_array), metrics
+
+        def local(arrays: MemberState, batch: Batch) -> tuple[MemberState, StepMetrics]:
+            return map_members(one, (arrays, jax.tree.map(lambda x: x[:, 0], batch)), strategy)
+
+        return local
+
+
+@eqx.filter_jit
+def better_of(best: ForceField, candidate: ForceField, improved: Bool[Array, " M"]) -> ForceField:
+    """For each member the candidate if it has improved, else the best so far."""
+
+    def choose(old: Any, new: Any) -> Any:
+        if not eqx.is_array(new):
+            return new
+        return jnp.where(improved.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, best, candidate)
+
+
+def _is_shape(leaf: Any) -> bool:
+    return isinstance(leaf, jax.ShapeDtypeStruct)

@@ -1,0 +1,362 @@
+"""A training run: stages, steps, validations, checkpoints, and what to do when something goes wrong."""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from huefield.data.batching import Batch, Place, prefetch
+from huefield.forcefield import ForceField
+from huefield.training.checkpoint import CheckpointError, Contents, Position, load_newest, save_checkpoint
+from huefield.training.config import TrainConfig
+from huefield.training.feed import Feed
+from huefield.training.history import History
+from huefield.training.loop import SMALLEST_INITIAL_NOISE, TrainingDivergedError
+from huefield.training.mesh import Layout, first_process
+from huefield.training.program import StageProgram, better_of
+from huefield.training.stages import AbstractStage
+from huefield.training.step import StepMetrics
+from huefield.training.tensorboard import TensorBoard
+from huefield.training.validation import Scores, Validator
+
+PREFETCHED = 2
+BAD_IN_A_ROW = 10
+"""Steps that may fail one after the other before training goes back to the last checkpoint."""
+ROLLBACKS = 3
+SMALLER_RATE = 0.3
+"""Factor on the learning rate of a member that has made training go back."""
+
+
+class TrainingStoppedError(RuntimeError):
+    """The run was asked to stop, and has saved where it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepReport:
+    """How far a stage is."""
+
+    stage: int
+    num_stages: int
+    stage_name: str
+    step: int
+    stage_steps: int
+    steps_per_second: float
+    loss: Float[np.ndarray, " M"]
+    gradient_norm: Float[np.ndarray, " M"]
+    skipped: Int[np.ndarray, " M"]
+    noise: dict[str, Float[np.ndarray, " M"]]
+    """Parameters of the noise model worth watching, such as γ."""
+
+    @property
+    def seconds_left(self) -> float:
+        """Of the stage, if it is not ended early."""
+        return (self.stage_steps - self.step) / self.steps_per_second if self.steps_per_second else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class ValidationReport:
+    """Scores of all members, and whether they are the best of the stage."""
+
+    stage: int
+    stage_name: str
+    step: int
+    scores: Scores
+    improved: np.ndarray
+
+
+Report = Callable[[StepReport | ValidationReport | str], None]
+"""Is told of progress; strings are messages for people."""
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What a run works with."""
+
+    config: TrainConfig
+    layout: Layout
+    validator: Validator
+    feed_for: Callable[[int], Feed]
+    """The batches of a stage."""
+    folder: Path
+    fingerprint: dict[str, Any]
+    report: Report
+    should_stop: Callable[[], bool]
+    diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str]
+
+
+class Run:
+    """The state of a run, and the loop that changes it."""
+
+    def __init__(self, setting: Setting, members: ForceField) -> None:
+        self.setting = setting
+        self.stages = setting.config.stages
+        self.position = Position()
+        self.program = self._program(members, 0)
+        self._begin(members)
+        self.resumed = False
+        self.history: History | None = None
+        self.tensorboard: TensorBoard | None = None
+        self.recent: deque[Place] = deque(maxlen=BAD_IN_A_ROW)
+        """Places of the last batches, for a diagnosis."""
+
+    @property
+    def stage(self) -> AbstractStage:
+        """The stage that the run is in."""
+        return self.stages[self.position.stage]
+
+    def __call__(self) -> ForceField:
+        """Train until all stages are done; the best members."""
+        path = self.setting.folder / "history.jsonl"
+        with (
+            History(path, self.position.history_bytes) if first_process() else nullcontext() as self.history,
+            self._tensorboard() as self.tensorboard,
+        ):
+            if not self.resumed:
+                self._enter_stage(self.best)
+            while not self.position.finished:
+                self._run_stage()
+                self._next_stage()
+        return self.best
+
+    def _program(self, members: ForceField, stage: int) -> StageProgram:
+        return StageProgram(members, self.stages[stage], self.setting.config.optimiser, self.setting.layout)
+
+    def _begin(self, members: ForceField) -> None:
+        """Start a stage from these members."""
+        count = self.setting.layout.num_members
+        self.states = self.program.start(members)
+        self.best = self.setting.layout.put(members, self.setting.layout.states)
+        self.best_score = np.full(count, np.inf)
+        self.waited, self.stopped = np.zeros(count, np.int64), np.zeros(count, bool)
+        self.failures = np.zeros(count, np.int64)
+
+    def _enter_stage(self, members: ForceField) -> None:
+        self.program = self._program(members, self.position.stage)
+        if self.stage.initialise_noise:
+            members = self._with_noise_from_errors(members)
+        self._begin(members)
+        self._validate()  # what a stage starts from is its first candidate: it cannot make anything worse
+        self._save()
+
+    def _next_stage(self) -> None:
+        at = self.position
+        if at.stage + 1 == len(self.stages):
+            self.position = replace(at, finished=True)
+            self._save()
+            return
+        self.position = replace(at, stage=at.stage + 1, step=0, place=Place(), rollbacks=0)
+        self._enter_stage(self.best)
+
+    def _run_stage(self) -> None:
+        feed, config = self.setting.feed_for(self.position.stage), self.setting.config
+        while self.position.step < self.stage.steps and not self.stopped.all():
+            rollbacks, due = self.position.rollbacks, False
+            with closing(prefetch(feed.start(self.position.place), PREFETCHED)) as batches:  # type: ignore[type-var]
+                clock = Clock()
+                while self.position.step < self.stage.steps and not self.stopped.all():
+                    metrics = self._step(*next(batches))
+                    at = self.position
+                    last = at.step == self.stage.steps
+                    if last or at.step % config.report_every == 0:
+                        self._tell(metrics, clock)
+                        self._go_back_if_bad(feed)
+                        if self.position.rollbacks > rollbacks:
+                            break
+                    if last or at.step % config.validate_every == 0:
+                        self._validate()
+                    due = due or at.step % config.checkpoint_every == 0
+                    if due and self._healthy():
+                        self._save()
+                        due = False
+                    self._stop_if_asked()
+
+    def _step(self, place: Place, batch: Batch) -> StepMetrics:
+        self.states, metrics = self.program.step(self.states, batch)
+        at = self.position
+        self.recent.append(at.place)
+        self.position = replace(at, step=at.step + 1, total_steps=at.total_steps + 1, place=place)
+        return metrics
+
+    def _tell(self, metrics: StepMetrics, clock: "Clock") -> None:
+        found = self.setting.layout.fetch((metrics, self.states.health, self.states.member.noise.watched()))
+        told, health, noise = found
+        report = StepReport(
+            self.position.stage,
+            len(self.stages),
+            self.stage.kind,
+            self.position.step,
+            self.stage.steps,
+            clock.rate(self.position.step),
+            told.loss,
+            told.gradient_norm,
+            health.skipped,
+            noise,
+        )
+        values = {name: getattr(report, name) for name in ("loss", "gradient_norm", "skipped")}
+        self._record("steps", **_at(self.position, self.stage), **values, **noise)
+        self.setting.report(report)
+
+    def _validate(self) -> None:
+        scores = self.setting.validator(self.states.averaged, self.stage)
+        improved = (scores.criterion < self.best_score) & ~self.stopped
+        self.best_score = np.where(improved, scores.criterion, self.best_score)
+        self.waited = np.where(improved, 0, self.waited + 1)
+        spread = self.setting.layout.put(np.asarray(improved), self.setting.layout.states)
+        self.best = better_of(self.best, self.states.averaged, spread)
+        if self.setting.config.patience is not None:
+            self.stopped = self.stopped | (self.waited >= self.setting.config.patience)
+        self._record("validation", **_at(self.position, self.stage), improved=improved, **vars(scores))
+        self.setting.report(
+            ValidationReport(self.position.stage, self.stage.kind, self.position.step, scores, improved)
+        )
+
+    def _with_noise_from_errors(self, members: ForceField) -> ForceField:
+        """Noise levels that match the validation errors of each member."""
+        scores = self.setting.validator(members, self.stages[max(self.position.stage - 1, 0)])
+        energy, force = (np.nan_to_num(e, nan=-1.0) for e in (scores.energy_rmse, scores.force_rmse))
+        levels = [np.where(own >= 0, own, other) for own, other in ((energy, force), (force, energy))]
+        dtype = jax.tree.leaves(eqx.filter(members.noise, eqx.is_inexact_array))[0].dtype
+        values = [np.maximum(level, SMALLEST_INITIAL_NOISE).astype(dtype) for level in levels]
+        host = self.setting.layout.fetch(members)
+        noise = eqx.filter_vmap(lambda n, e, f: n.initialised(e, f))(host.noise, *values)
+        return eqx.tree_at(lambda m: m.noise, host, noise)
+
+    def _failed_in_a_row(self) -> Int[np.ndarray, " M"]:
+        """How many of the last steps of each member failed; those of members that have ended the stage do not count."""
+        return np.where(self.stopped, 0, self.setting.layout.fetch(self.states.health.in_a_row))
+
+    def _healthy(self) -> bool:
+        """Whether no member has just failed: a state in the middle of failures is none to go back to."""
+        return not self._failed_in_a_row().any()
+
+    def _go_back_if_bad(self, feed: Feed) -> None:
+        bad = self._failed_in_a_row() >= BAD_IN_A_ROW
+        if not bad.any():
+            return
+        at = self.position
+        names = ", ".join(str(m) for m in np.flatnonzero(bad))
+        failures = self.failures + bad
+        if failures.max() > ROLLBACKS:
+            self._give_up(int(failures.argmax()), feed)
+        loaded = load_newest(self._checkpoints, self._contents(), self.setting.fingerprint, self.setting.report)
+        assert loaded is not None  # noqa: S101 - one is written at the beginning of each stage
+        rates = self.setting.layout.fetch(self.states.rate)
+        slower = np.where(bad, SMALLER_RATE, 1.0).astype(rates.dtype) * rates
+        contents = eqx.tree_at(lambda c: c.states.rate, loaded[0], slower)
+        self._restore(contents, replace(loaded[1], rollbacks=at.rollbacks + 1))
+        self.failures = failures
+        message = (
+            f"steps up to {at.step} of member {names} gave no numbers or a loss out of all proportion: going back to "
+            f"step {self.position.step} with {SMALLER_RATE:g} times the learning rate"
+        )
+        self._record("rollback", **_at(at, self.stage), to_step=self.position.step, members=np.flatnonzero(bad))
+        self._save()  # a resumed run takes the smaller rate too
+        self.setting.report(message)
+
+    def _give_up(self, member: int, feed: Feed) -> None:
+        states = self.setting.layout.fetch(self.states.member)
+        one = jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, states)
+        last = islice(feed.indices(self.recent[0]), len(self.recent))
+        found = self.setting.diagnose(one, [batches[member] for _, batches in last], self.stage)
+        raise TrainingDivergedError(
+            f"training of member {member} fails again and again by step {self.position.step} of stage "
+            f"{self.position.stage + 1} ({self.stage.kind}), {ROLLBACKS} times with a smaller learning "
+            f"rate. {found}\nThe last good state is in {self._checkpoints}. Try a smaller learning rate, or leave the "
+            "structures out"
+        )
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.setting.folder / "checkpoints"
+
+    def _contents(self) -> Contents:
+        return Contents(self.states, self.best, self.best_score, self.waited, self.stopped, self.failures)
+
+    def _save(self) -> None:
+        contents = self.setting.layout.fetch(self._contents())
+        if not first_process():
+            return
+        size = self.history.num_bytes if self.history is not None else self.position.history_bytes
+        save_checkpoint(
+            self._checkpoints, contents, replace(self.position, history_bytes=size), self.setting.fingerprint
+        )
+
+    def resume(self) -> None:
+        """Go on from the newest checkpoint, if there is one."""
+        loaded = load_newest(self._checkpoints, self._contents(), self.setting.fingerprint, self.setting.report)
+        if not self.setting.layout.same_everywhere(-1 if loaded is None else loaded[1].total_steps):
+            raise CheckpointError(
+                f"processes of the job find different checkpoints in {self._checkpoints}: --out must be a folder that "
+                "all of them share"
+            )
+        if loaded is None:
+            return
+        contents, position = loaded
+        self.program = self._program(self.setting.layout.fetch(self.best), position.stage)
+        self._restore(contents, position)
+        self.setting.report(f"resuming at step {position.step} of stage {position.stage + 1} ({self.stage.kind})")
+        self.resumed = True
+
+    def _restore(self, contents: Contents, position: Position) -> None:
+        layout = self.setting.layout
+        self.position = position
+        self.recent.clear()
+        self.states = layout.put(contents.states, layout.states)
+        self.best = layout.put(contents.best, layout.states)
+        self.best_score, self.waited, self.stopped = contents.best_score, contents.waited, contents.stopped
+        self.failures = contents.failures
+
+    def _stop_if_asked(self) -> None:
+        config = self.setting.config
+        if self.setting.layout.several_processes and self.position.step % config.report_every:
+            return
+        if self.setting.layout.agreed(self.setting.should_stop()):
+            if self._healthy():  # else the checkpoint before the failures is the one to go on from
+                self._save()
+            raise TrainingStoppedError(
+                f"stopped at step {self.position.step} of stage {self.position.stage + 1}, which is saved in "
+                f"{self.setting.folder}; the same command goes on from there"
+            )
+
+    def _record(self, event: str, **values: Any) -> None:
+        for file in (self.history, self.tensorboard):
+            if file is not None:
+                file.write(event, **values)
+
+    def _tensorboard(self) -> TensorBoard | nullcontext[None]:
+        wanted = self.setting.config.tensorboard and first_process()
+        return TensorBoard(self.setting.folder / "tensorboard") if wanted else nullcontext()
+
+
+class Clock:
+    """Steps per second, the first ones left out, in which programs are compiled."""
+
+    def __init__(self) -> None:
+        self._begin: tuple[int, float] | None = None
+
+    def rate(self, step: int) -> float:
+        """Since the second time that it was asked."""
+        now = time.perf_counter()
+        if self._begin is None or step <= self._begin[0]:
+            self._begin = (step, now)
+            return 0.0
+        return (step - self._begin[0]) / (now - self._begin[1])
+
+
+def _at(position: Position, stage: AbstractStage) -> dict[str, Any]:
+    return {
+        "stage": position.stage,
+        "kind": stage.kind,
+        "step": position.step,
+        "total_steps": position.total_steps,
+        "time": time.time(),
+    }

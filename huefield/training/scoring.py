@@ -1,0 +1,64 @@
+"""How good a trained ensemble is on a part of the data."""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Float
+
+from huefield.data.batching import choose_shapes
+from huefield.forcefield import Ensemble
+from huefield.training.feed import Prepared
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Of energies [eV], or of force components [eV/Å]. NaN for what there is nothing to say about."""
+
+    count: int
+    mae: float
+    rmse: float
+    nll: float
+    rzv: float
+    rmv: float
+
+    @classmethod
+    def of(cls, error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> "Errors":
+        """Metrics of errors with predicted variances."""
+        if not len(error):
+            return cls(0, *[float("nan")] * 5)
+        mae, rmse = float(np.mean(np.abs(error))), float(np.sqrt(np.mean(error**2)))
+        if not (variance > 0).all():
+            return cls(len(error), mae, rmse, float("nan"), float("nan"), float(np.sqrt(np.mean(variance))))
+        nll = float(np.mean(0.5 * (error**2 / variance + np.log(2 * np.pi * variance))))
+        return cls(
+            len(error), mae, rmse, nll, float(np.sqrt(np.mean(error**2 / variance))), float(np.sqrt(np.mean(variance)))
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class EnsembleScores:
+    """Of the whole ensemble, noise and spread of members together."""
+
+    energy: Errors
+    forces: Errors
+
+    def as_dict(self) -> dict[str, dict[str, float]]:
+        """For JSON."""
+        return dataclasses.asdict(self)
+
+
+def score(ensemble: Ensemble, data: Prepared, batch_size: int) -> EnsembleScores:
+    """Predict all structures, and compare."""
+    shapes = choose_shapes(data.sizes, data.neighbours, np.zeros(len(data), np.int64), batch_size)
+    energy: list[np.ndarray] = []
+    forces: list[np.ndarray] = []
+    for first in range(0, len(data), batch_size):
+        indices = np.arange(first, min(first + batch_size, len(data)))
+        batch = data.batch(indices, data.shape_for([indices], shapes))
+        distribution, _ = ensemble._compiled_prediction(batch.graph, False)
+        labels, variance, mean = batch.labels, distribution.variance(), distribution.mean
+        kept, atoms = np.asarray(labels.energy_mask), np.asarray(labels.forces_mask)
+        energy.append(np.stack([labels.energy - mean.energy, variance.energy]).astype(np.float64)[:, kept])
+        found = np.stack([labels.forces - mean.forces, variance.forces]).astype(np.float64)
+        forces.append(found[:, atoms].reshape(2, -1))
+    return EnsembleScores(*(Errors.of(*np.concatenate(kind, axis=1)) for kind in (energy, forces)))

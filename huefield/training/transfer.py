@@ -1,0 +1,45 @@
+"""Start from a saved model: go on with it, or give a trained mean a noise model."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from huefield.core.trees import named_arrays, with_arrays
+from huefield.forcefield import Ensemble, ForceField
+from huefield.training.checkpoint import differences
+
+
+def require_transferable(saved: Ensemble, config: ForceField.Config, members: range) -> None:
+    """Raise unless a saved ensemble has these members, and their mean is of this architecture."""
+    if members.stop > saved.num_members:
+        raise ValueError(
+            f"the configuration asks for {members.stop} members, but the model to start from has {saved.num_members}"
+        )
+    old, new = (c.model_dump(mode="json") for c in (saved.members.potential.config, config.potential))
+    changed = differences(old, new, "model.potential")
+    if changed:
+        raise ValueError(f"the model to start from is another one: {'; '.join(changed)}; use its own settings")
+
+
+def transferred(saved: Ensemble, config: ForceField.Config, members: range) -> Ensemble:
+    """The members of a saved ensemble in a new architecture, which may differ in its noise model.
+
+    Everything is taken over but noise outputs and noise models of another kind, which start as in a new model.
+
+    Args:
+        saved: the ensemble.
+        config: the architecture to train.
+        members: which to take, by their numbers.
+    """
+    same_noise = saved.members.noise.config == config.noise
+    return Ensemble.from_members([_member(saved.member(member), config, same_noise) for member in members])
+
+
+def _member(saved: ForceField, config: ForceField.Config, same_noise: bool) -> ForceField:
+    if same_noise:
+        return saved
+    fresh = config.build(key=jax.random.key(0))
+    old, new = named_arrays(saved.potential), named_arrays(fresh.potential)
+    own = {name: bool(np.all(share)) for name, share in named_arrays(fresh.potential.serves_noise()).items()}
+    taken = {name: leaf if own[name] else jnp.asarray(old[name]) for name, leaf in new.items()}
+    return ForceField(with_arrays(fresh.potential, taken), fresh.noise)

@@ -1,0 +1,128 @@
+"""How good members are on data that they do not learn from: [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams".
+
+Sums over structures and force components are taken on the devices, batch by batch; what is divided by what is decided
+at the end, in double precision.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from huefield.core import Gaussian, Labels
+from huefield.data.batching import Batch
+from huefield.forcefield import ForceField, Strategy, map_members
+from huefield.training.likelihoods import squared_error
+from huefield.training.mesh import DATA, Layout
+from huefield.training.stages import AbstractStage
+
+
+class Sums(eqx.Module):
+    """Sums over what was observed of a batch."""
+
+    criterion: Float[Array, " T"]
+    """Of the stage's own objective."""
+    criterion_counts: Float[Array, " T"]
+    counts: Float[Array, " 2"]
+    """Energies, and force components; so in all that follows."""
+    absolute: Float[Array, " 2"]
+    squared: Float[Array, " 2"]
+    nll: Float[Array, " 2"]
+    squared_z: Float[Array, " 2"]
+    variance: Float[Array, " 2"]
+
+
+class Scores(eqx.Module):
+    """Metrics of each member."""
+
+    criterion: Float[np.ndarray, " M"]
+    """What models are chosen by: the stage's objective at its end."""
+    energy_mae: Float[np.ndarray, " M"]
+    energy_rmse: Float[np.ndarray, " M"]
+    energy_nll: Float[np.ndarray, " M"]
+    energy_rzv: Float[np.ndarray, " M"]
+    """Root of the mean squared z-score: 1 if variances are right on average, more if they are too small."""
+    energy_rmv: Float[np.ndarray, " M"]
+    force_mae: Float[np.ndarray, " M"]
+    force_rmse: Float[np.ndarray, " M"]
+    force_nll: Float[np.ndarray, " M"]
+    force_rzv: Float[np.ndarray, " M"]
+    force_rmv: Float[np.ndarray, " M"]
+
+
+def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Sums:
+    """Sums for one member and one batch; what a prediction without variance says of noise counts as nothing."""
+    objective = stage.loss(distribution, labels, jnp.ones(()))
+    half_squares, variance = squared_error(distribution, labels), distribution.variance()
+    forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], labels.forces.shape)
+    columns = [
+        _kind_sums(half_squares.energy, variance.energy, labels.energy_mask),
+        _kind_sums(half_squares.forces, variance.forces, forces_mask),
+    ]
+    return Sums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
+
+
+def _kind_sums(
+    half_squares: Float[Array, "*n"], variance: Float[Array, "*n"], mask: Bool[Array, "*n"]
+) -> tuple[Float[Array, ""], ...]:
+    """Of counts, absolute and squared errors, NLL, squared z-scores and variances."""
+    noisy = mask & (variance > 0)
+    safe = jnp.where(noisy, variance, 1.0)
+    nll = jnp.where(noisy, half_squares / safe + 0.5 * jnp.log(2 * jnp.pi * safe), 0.0)
+    terms = (
+        mask.astype(variance.dtype),
+        jnp.where(mask, jnp.sqrt(2 * half_squares), 0.0),
+        jnp.where(mask, 2 * half_squares, 0.0),
+        nll,
+        jnp.where(noisy, 2 * half_squares / safe, 0.0),
+        jnp.where(mask, variance, 0.0),
+    )
+    return tuple(jnp.sum(term) for term in terms)
+
+
+class Validator:
+    """Scores of members on a fixed list of batches."""
+
+    def __init__(self, batches: Sequence[Batch], layout: Layout, strategy: Strategy, has_variance: bool) -> None:
+        self.batches, self.layout, self.strategy, self.has_variance = batches, layout, strategy, has_variance
+        self._programs: dict[AbstractStage, Callable[..., Any]] = {}
+
+    def __call__(self, members: ForceField, stage: AbstractStage) -> Scores:
+        """Look at all batches; ``members`` have a leading axis."""
+        arrays, static = eqx.partition(members, eqx.is_array)
+        program = self._program(stage, static)
+        found = [self.layout.fetch(program(arrays, batch)) for batch in self.batches]
+        total = jax.tree.map(lambda *parts: np.sum([np.asarray(p, np.float64) for p in parts], axis=0), *found)
+        return scores_of(total, self.has_variance and stage.trains_noise)
+
+    def _program(self, stage: AbstractStage, static: ForceField) -> Callable[..., Any]:
+        if stage not in self._programs:
+
+            def local(arrays: ForceField, batch: Batch) -> Sums:
+                here = jax.tree.map(lambda x: x[0, 0], batch)
+
+                def one(leaves: ForceField) -> Sums:
+                    member = eqx.combine(leaves, static)
+                    sums = sums_of(member(here.graph), here.labels, stage)
+                    return jax.tree.map(lambda s: jax.lax.psum(s, DATA), sums)
+
+                return map_members(one, arrays, self.strategy)
+
+            self._programs[stage] = self.layout.compiled(local, (self.layout.states, self.layout.shared))
+        return self._programs[stage]
+
+
+def scores_of(total: Any, with_noise: bool) -> Scores:
+    """Metrics from :class:`Sums` over all batches, as arrays of numpy; NaN for what there is nothing to say about."""
+    counts = np.where(total.counts > 0, total.counts, np.nan)
+    criterion = (total.criterion / np.maximum(total.criterion_counts, 1)).sum(-1)
+    nothing = np.full_like(counts, np.nan)
+    mae, rmse = total.absolute / counts, np.sqrt(total.squared / counts)
+    nll = total.nll / counts if with_noise else nothing
+    rzv, rmv = (np.sqrt(s / counts) if with_noise else nothing for s in (total.squared_z, total.variance))
+    columns = [metric[..., kind] for kind in (0, 1) for metric in (mae, rmse, nll, rzv, rmv)]
+    return Scores(criterion, *columns)
