@@ -30,6 +30,7 @@ $(READY): requirements.lock pyproject.toml
 
 demo: $(READY)
 	$(BIN)/huefield toy --out demo/toy
+	$(BIN)/huefield demo --out demo
 
 test: lint types layers pytest
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from huefield.forcefield import ForceField as ForceField
     from huefield.modelfile import load as load
     from huefield.modelfile import save as save
+    from huefield.training import train as train
 
 __version__ = "0.1.0.dev0"
 
@@ -20,10 +21,11 @@ _HOME = {
     "ForceField": "huefield.forcefield",
     "load": "huefield.modelfile",
     "save": "huefield.modelfile",
+    "train": "huefield.training",
 }
 _PACKAGES = ("core", "data", "evaluation", "noise", "potentials", "testing", "training")
 
-__all__ = ["Ensemble", "ForceField", "__version__", "load", "save"]
+__all__ = ["Ensemble", "ForceField", "__version__", "load", "save", "train"]
 
 
 def __getattr__(name: str) -> Any:

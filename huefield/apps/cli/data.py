@@ -1,15 +1,12 @@
 """``huefield data``: convert files to packed stores, and look at what is in them."""
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from huefield.apps.cli.progress import convert_progress
+from huefield.apps.cli.progress import convert_progress, stopping_politely
 
 if TYPE_CHECKING:
     from huefield.data.reading import ReaderConfig
@@ -50,7 +47,7 @@ def convert(
     from huefield.apps.convert import convert as run
 
     chosen = parse_reader(reader)
-    with convert_progress() as report, stopping_politely() as should_stop:
+    with convert_progress() as report, stopping_politely("after this block of structures") as should_stop:
         try:
             done = run(
                 paths[:-1],
@@ -97,28 +94,6 @@ def parse_reader(text: str | None) -> "ReaderConfig | None":
         return adapter.validate_python(content)
     except ValidationError as error:
         raise ValueError(explain(error, "--reader")) from error
-
-
-@contextmanager
-def stopping_politely() -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether SIGINT or SIGTERM came; a second one ends the program at once."""
-    asked = False
-
-    def handle(number: int, frame: Any) -> None:
-        nonlocal asked
-        asked = True
-        typer.echo("Stopping after this block of structures; once more to stop at once", err=True)
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
-    for name in before:
-        signal.signal(name, handle)
-    try:
-        yield lambda: asked
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 @app.command()

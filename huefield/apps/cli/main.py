@@ -8,8 +8,10 @@ import typer
 
 from huefield import __version__
 from huefield.apps.cli.data import app as data_app
+from huefield.apps.cli.demo import demo
 from huefield.apps.cli.make_data import make
 from huefield.apps.cli.toy import toy
+from huefield.apps.cli.train import assemble, config, history, train
 
 app = typer.Typer(
     name="huefield",
@@ -18,15 +20,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(toy)
+for command in (demo, toy, config, train, assemble, history):
+    app.command()(command)
 data_app.command()(make)
 app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"huefield {__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -1,11 +1,12 @@
 """How far long work is: a live bar in a terminal, plain lines elsewhere."""
 
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from huefield.apps.convert import ConvertProgress
     from huefield.apps.make_data import MakeProgress
-    from huefield.training import Progress
+    from huefield.training import Progress, StepReport, ValidationReport
 
 SECONDS_BETWEEN_LINES = 5.0
 """Between two lines about a conversion."""
@@ -85,6 +86,139 @@ def _loss(progress: "Progress") -> str:
 
 def _print_training(progress: "Progress") -> None:
     typer.echo(f"{progress.stage_name} {progress.step}/{progress.stage_steps}: {_loss(progress)}", err=True)
+
+
+@contextmanager
+def run_progress() -> Iterator[Callable[["StepReport | ValidationReport | str"], None]]:
+    """Give a function that shows how far a training run is: a bar for each stage, or a line now and then."""
+    if not sys.stderr.isatty():
+        yield _lines_now_and_then()
+        return
+    with _live_run() as show:
+        yield show
+
+
+@contextmanager
+def _live_run() -> Iterator[Callable[["StepReport | ValidationReport | str"], None]]:
+    """A bar for each stage, with the numbers of the last report below; all else scrolls by above."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+    from rich.progress import Progress as Bar
+    from rich.text import Text
+
+    from huefield.training import StepReport
+
+    console, numbers, say = Console(stderr=True), Text(), _sayer()
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[line]}"))
+    bar = Bar(*columns, console=console, auto_refresh=False)
+    preparing = bar.add_task("reading data, compiling", total=None, line="")
+    tasks: dict[int, TaskID] = {}
+    with Live(Group(bar, numbers), console=console) as live:
+
+        def show(event: "StepReport | ValidationReport | str") -> None:
+            if not isinstance(event, StepReport):
+                live.console.print(say(event), highlight=False, markup=False)
+                return
+            bar.update(preparing, visible=False)
+            if event.stage not in tasks:
+                tasks[event.stage] = bar.add_task(event.stage_name, line="")
+            bar.update(tasks[event.stage], completed=event.step, total=event.stage_steps, line=speed(event))
+            numbers.plain = numbers_line(event)
+
+        yield show
+
+
+def _lines_now_and_then() -> Callable[["StepReport | ValidationReport | str"], None]:
+    """Print every validation and message, and progress every few seconds."""
+    from huefield.training import StepReport
+
+    last, say = -math.inf, _sayer()
+
+    def show(event: "StepReport | ValidationReport | str") -> None:
+        nonlocal last
+        if not isinstance(event, StepReport):
+            typer.echo(say(event), err=True)
+        elif time.monotonic() - last >= SECONDS_BETWEEN_LINES or event.step == event.stage_steps:
+            parts = (f"{event.stage_name} {event.step}/{event.stage_steps}", speed(event), numbers_line(event))
+            typer.echo(", ".join(part for part in parts if part), err=True)
+            last = time.monotonic()
+
+    return show
+
+
+def _sayer() -> Callable[["ValidationReport | str"], str]:
+    """Give a function for the text of messages and validations; the first validation of a stage has a head."""
+    stages: set[int] = set()
+
+    def say(event: "ValidationReport | str") -> str:
+        if isinstance(event, str):
+            return event
+        head = "" if event.stage in stages else f"{VALIDATION_HEAD}\n"
+        stages.add(event.stage)
+        return head + validation_line(event)
+
+    return say
+
+
+def speed(report: "StepReport") -> str:
+    """Steps per second, and the time that is left of the stage."""
+    if not report.steps_per_second:
+        return ""
+    left = f", {duration(report.seconds_left)} left" if report.step < report.stage_steps else ""
+    return f"{report.steps_per_second:.3g}/s{left}"
+
+
+def numbers_line(report: "StepReport") -> str:
+    """Losses, gradient norms and γ of the members, and the steps that were not taken."""
+    noise = [f"{name.replace('gamma', 'γ')} {_span(values)}" for name, values in report.noise.items()]
+    skipped = [f"{int(report.skipped.sum())} steps skipped"] if report.skipped.any() else []
+    return ", ".join([f"loss {_span(report.loss)}", f"|g| {_span(report.gradient_norm)}", *noise, *skipped])
+
+
+VALIDATION_HEAD = "validation [meV, meV/Å]   E MAE    RMSE     NLL    RZV |   F MAE    RMSE     NLL    RZV | improved"
+"""Above the lines of :func:`validation_line`."""
+
+
+def validation_line(report: "ValidationReport") -> str:
+    """Metrics of the members on validation data, the mean of them, and how many are better than ever before."""
+    scores = report.scores
+
+    def of(kind: str) -> str:
+        mae, rmse, nll, rzv = (getattr(scores, f"{kind}_{name}").mean() for name in ("mae", "rmse", "nll", "rzv"))
+        noise = f"{'-':>7} {'-':>6}" if math.isnan(nll) else f"{nll:7.2f} {rzv:6.2f}"
+        return f"{1e3 * mae:7.1f} {1e3 * rmse:7.1f} {noise}"
+
+    improved = f"{int(report.improved.sum())} of {len(report.improved)}"
+    return f"{f'at step {report.step}':>23} {of('energy')} | {of('force')} | {improved:>8}"
+
+
+def _span(values: Any) -> str:
+    """The mean of some numbers, and their range where they are several."""
+    low, high = float(values.min()), float(values.max())
+    return f"{float(values.mean()):.3g}" + (f" ({low:.3g} to {high:.3g})" if high > low else "")
+
+
+@contextmanager
+def stopping_politely(when: str) -> Iterator[Callable[[], bool]]:
+    """Give a function that says whether SIGINT or SIGTERM came; a second one ends the program at once."""
+    asked = False
+
+    def handle(number: int, frame: Any) -> None:
+        nonlocal asked
+        asked = True
+        typer.echo(f"Stopping {when}; once more to stop at once", err=True)
+        for name, handler in before.items():
+            signal.signal(name, handler)
+
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    for name in before:
+        signal.signal(name, handle)
+    try:
+        yield lambda: asked
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)
 
 
 @contextmanager
