@@ -3,7 +3,7 @@
 With random weights everywhere (many arrays start at zero, where tests would see nothing), and briefly trained.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -128,6 +128,13 @@ def _fitted(start: ForceField, batch: Batch) -> tuple[ForceField, Array]:
 
     (weights, _), losses = jax.lax.scan(step, (weights, optimiser.init(weights)), length=40)
     return eqx.combine(weights, static), losses
+
+
+@pytest.fixture(params=["float64", pytest.param("float32", marks=pytest.mark.slow)])
+def precision(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both precisions; the one with the narrower limits in every run of the tests, the other with the slow ones."""
+    with jax.enable_x64(request.param == "float64"):
+        yield request.param
 
 
 @pytest.fixture(params=["random", "trained"])
