@@ -137,7 +137,7 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
-@pytest.fixture(params=["random", "trained"])
+@pytest.fixture(params=[pytest.param("random", marks=pytest.mark.slow), "trained"])
 def member64(request: pytest.FixtureRequest) -> ForceField:
     """In float64, whatever the test runs in."""
     with jax.enable_x64(True):

@@ -158,6 +158,7 @@ def test_smaller_rates_are_kept_when_another_member_fails(tmp_path: Path) -> Non
     np.testing.assert_allclose(saved_rates(tmp_path), [SMALLER_RATE, SMALLER_RATE])
 
 
+@pytest.mark.slow
 def test_no_state_in_the_middle_of_failures_is_saved(tmp_path: Path) -> None:
     """Reports are rarer than checkpoints here: there is time to save states that are none to go back to."""
     run = run_with(tmp_path, lambda start, member, batch: np.nan if start == 0 and batch >= 7 else 0.0, report_every=20)
@@ -165,6 +166,7 @@ def test_no_state_in_the_middle_of_failures_is_saved(tmp_path: Path) -> None:
     assert events(tmp_path, "rollback")[0]["to_step"] == 5
 
 
+@pytest.mark.slow
 def test_in_the_end_it_stops_with_the_batches_that_failed(tmp_path: Path) -> None:
     run = run_with(tmp_path, lambda start, member, batch: np.nan if member == 1 and batch >= 7 else 0.0)
     with pytest.raises(TrainingDivergedError, match="member 1 fails again and again by step 20 of stage 1") as error:

@@ -118,7 +118,8 @@ def test_a_member_alone_is_the_same_as_among_others(data: Path, tmp_path: Path, 
     assert ensemble.num_members == 1
 
 
-@pytest.mark.parametrize("stop_after", [pytest.param(1, marks=pytest.mark.slow), 9])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_after", [1, 9])
 def test_a_stopped_run_goes_on_to_the_same_bytes(data: Path, tmp_path: Path, finished: Path, stop_after: int) -> None:
     config, asked = config_for(data, precision="float64"), iter(range(100))
     with pytest.raises(TrainingStoppedError, match="the same command goes on"):
