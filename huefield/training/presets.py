@@ -114,12 +114,12 @@ def _tiny(data: FileData | BundledData) -> TrainConfig:
             potential=PaiNN.Config(features=16, layers=2, radial_functions=12, cutoff_angstrom=4.0),
             noise=ColoredNoise.Config(gamma="atom"),
         ),
-        stages=_three_stages((1_000, 200, 400), 1e-2, 1e-3),
+        stages=_three_stages((600, 150, 250), 1e-2, 1e-3),
         members=3,
         batch_size=16,
         optimiser=_WITH_CARE,
-        validate_every=100,
-        checkpoint_every=200,
+        validate_every=150,
+        checkpoint_every=300,
         report_every=50,
     )
 
