@@ -9,7 +9,7 @@ from huefield.core.files import replacing, write_bytes
 from huefield.data.dataset import BundledData
 from huefield.training import Trained, presets, train
 from huefield.training.history import read_history
-from huefield.training.run import Report
+from huefield.training.reports import Report
 
 KINDS = ("vanilla", "white", "colored")
 METRICS = ("mae", "rmse", "nll", "rzv", "rmv")

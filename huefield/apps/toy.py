@@ -27,7 +27,7 @@ from huefield.forcefield import Ensemble, ForceField
 from huefield.modelfile import save
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise
 from huefield.potentials import MLPPotential
-from huefield.training import BetaNLLStage, NLLStage, Progress, SquaredErrorStage, Stage, fit
+from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, StepReport, fit
 
 
 class ToyConfig(FrozenConfig):
@@ -88,7 +88,7 @@ class ToyResult(eqx.Module):
         return (grid >= self.config.process.low) & (grid <= self.config.process.high)
 
 
-def run_toy(config: ToyConfig, report: Callable[[Progress], None] = lambda progress: None) -> ToyResult:
+def run_toy(config: ToyConfig, report: Callable[[StepReport], None] = lambda progress: None) -> ToyResult:
     """Draw the data and train the ensemble, in double precision."""
     with jax.enable_x64(True):
         data_key, member_key = jax.random.split(jax.random.key(config.seed))

@@ -11,12 +11,11 @@ from huefield.training.likelihoods import beta_nll as beta_nll
 from huefield.training.likelihoods import joint_nll as joint_nll
 from huefield.training.likelihoods import marginal_nll as marginal_nll
 from huefield.training.likelihoods import squared_error as squared_error
-from huefield.training.loop import Progress as Progress
 from huefield.training.loop import TrainingDivergedError as TrainingDivergedError
 from huefield.training.loop import fit as fit
-from huefield.training.run import StepReport as StepReport
+from huefield.training.reports import StepReport as StepReport
+from huefield.training.reports import ValidationReport as ValidationReport
 from huefield.training.run import TrainingStoppedError as TrainingStoppedError
-from huefield.training.run import ValidationReport as ValidationReport
 from huefield.training.stages import BetaNLLStage as BetaNLLStage
 from huefield.training.stages import NLLStage as NLLStage
 from huefield.training.stages import SquaredErrorStage as SquaredErrorStage

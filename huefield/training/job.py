@@ -39,7 +39,8 @@ from huefield.training.diagnosis import diagnose
 from huefield.training.feed import TAG, Feed, Prepared, validation_batches
 from huefield.training.history import plain
 from huefield.training.mesh import Layout, first_process
-from huefield.training.run import Report, Run, Setting
+from huefield.training.reports import Report
+from huefield.training.run import Run, Setting
 from huefield.training.scoring import EnsembleScores, score
 from huefield.training.transfer import require_transferable, transferred
 from huefield.training.validation import Validator

@@ -6,29 +6,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from huefield.core import Graph, Labels
 from huefield.core.lowrank import safe_sqrt
 from huefield.forcefield import Ensemble, ForceField, Strategy, map_members
 from huefield.training.likelihoods import squared_error
+from huefield.training.reports import Clock, StepReport
 from huefield.training.stages import AbstractStage
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step
 
 DEFAULT_OPTIMISER = OptimiserConfig()
 SMALLEST_INITIAL_NOISE = 1e-4
 """Noise that training starts from at the least, [eV] and [eV/Å]."""
-
-
-class Progress(eqx.Module):
-    """How far training is, after a chunk of steps."""
-
-    stage: int
-    stage_name: str
-    step: int
-    stage_steps: int
-    loss: Float[np.ndarray, " M"]
-    gradient_norm: Float[np.ndarray, " M"]
 
 
 class TrainingDivergedError(RuntimeError):
@@ -43,7 +33,7 @@ def fit(
     *,
     config: OptimiserConfig = DEFAULT_OPTIMISER,
     chunk: int = 500,
-    report: Callable[[Progress], None] = lambda progress: None,
+    report: Callable[[StepReport], None] = lambda progress: None,
 ) -> Ensemble:
     """Train all members on one batch, stage after stage.
 
@@ -78,21 +68,25 @@ def _run_stage(
     index: int,
     config: OptimiserConfig,
     chunk: int,
-    report: Callable[[Progress], None],
+    report: Callable[[StepReport], None],
 ) -> Ensemble:
     states = map_members(lambda member: start(member, optimiser_for(stage, config)), ensemble.members, "vmap")
-    done = 0
+    done, clock = 0, Clock()
     while done < stage.steps:
         length = min(chunk, stage.steps - done)
         states, metrics = _run_chunk(states, graph, labels, stage, config, length, ensemble.strategy)
         done += length
-        progress = Progress(
+        noise = {name: np.asarray(value) for name, value in states.member.noise.watched().items()}
+        progress = StepReport(
             index,
-            type(stage).__name__,
+            stage.kind,
             done,
             stage.steps,
+            clock.rate(done),
             np.asarray(metrics.loss),
             np.asarray(metrics.gradient_norm),
+            np.asarray(states.health.skipped),
+            noise,
         )
         _require_sane(progress)
         report(progress)
@@ -124,28 +118,33 @@ def _run_chunk(
 
 @eqx.filter_jit
 def with_noise_from_errors(ensemble: Ensemble, graph: Graph, labels: Labels) -> Ensemble:
-    """The ensemble with each member's noise levels set to its own root mean squared errors.
-
-    Where there are no energies (or no forces) to compare with, the other number stands in, which makes γ = 1 Å⁻².
-    Errors below ``SMALLEST_INITIAL_NOISE`` count as that.
-    """
+    """The ensemble with each member's noise levels set to its own root mean squared errors."""
     energies = jnp.sum(labels.energy_mask)
     components = labels.forces.shape[1] * jnp.sum(labels.forces_mask)
 
     def initialise(member: ForceField) -> ForceField:
         terms = squared_error(member(graph), labels)
-        energy_rmse = safe_sqrt(2.0 * jnp.sum(terms.energy) / jnp.maximum(energies, 1))
-        force_rmse = safe_sqrt(2.0 * jnp.sum(terms.forces) / jnp.maximum(components, 1))
-        levels = (
-            jnp.maximum(jnp.where(energies > 0, energy_rmse, force_rmse), SMALLEST_INITIAL_NOISE),
-            jnp.maximum(jnp.where(components > 0, force_rmse, energy_rmse), SMALLEST_INITIAL_NOISE),
+        energy_rmse, force_rmse = (
+            jnp.where(count > 0, safe_sqrt(2.0 * jnp.sum(halves) / jnp.maximum(count, 1)), jnp.nan)
+            for halves, count in ((terms.energy, energies), (terms.forces, components))
         )
-        return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels))
+        return with_noise_levels(member, energy_rmse, force_rmse)
 
     return eqx.tree_at(lambda e: e.members, ensemble, map_members(initialise, ensemble.members, ensemble.strategy))
 
 
-def _require_sane(progress: Progress) -> None:
+def with_noise_levels(member: ForceField, energy_rmse: Float[Array, ""], force_rmse: Float[Array, ""]) -> ForceField:
+    """A member whose noise has the size of these errors.
+
+    Where there were no energies (or no forces) to compare with, which is said by NaN, the other number stands in, which
+    makes γ = 1 Å⁻². Errors below ``SMALLEST_INITIAL_NOISE`` count as that.
+    """
+    pairs = ((energy_rmse, force_rmse), (force_rmse, energy_rmse))
+    levels = [jnp.maximum(jnp.where(jnp.isnan(own), other, own), SMALLEST_INITIAL_NOISE) for own, other in pairs]
+    return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels))
+
+
+def _require_sane(progress: StepReport) -> None:
     bad = np.flatnonzero(~np.isfinite(progress.loss))
     if bad.size:
         raise TrainingDivergedError(

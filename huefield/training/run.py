@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from huefield.data.batching import Batch, Place, prefetch
 from huefield.forcefield import ForceField
@@ -20,13 +20,14 @@ from huefield.training.checkpoint import CheckpointError, Contents, Position, lo
 from huefield.training.config import TrainConfig
 from huefield.training.feed import Feed
 from huefield.training.history import History
-from huefield.training.loop import SMALLEST_INITIAL_NOISE, TrainingDivergedError
+from huefield.training.loop import TrainingDivergedError, with_noise_levels
 from huefield.training.mesh import Layout, first_process
 from huefield.training.program import StageProgram, better_of
+from huefield.training.reports import Clock, Report, StepReport, ValidationReport
 from huefield.training.stages import AbstractStage
 from huefield.training.step import StepMetrics
 from huefield.training.tensorboard import TensorBoard
-from huefield.training.validation import Scores, Validator
+from huefield.training.validation import Validator
 
 PREFETCHED = 2
 BAD_IN_A_ROW = 10
@@ -38,43 +39,6 @@ SMALLER_RATE = 0.3
 
 class TrainingStoppedError(RuntimeError):
     """The run was asked to stop, and has saved where it is."""
-
-
-@dataclass(frozen=True, eq=False)
-class StepReport:
-    """How far a stage is."""
-
-    stage: int
-    num_stages: int
-    stage_name: str
-    step: int
-    stage_steps: int
-    steps_per_second: float
-    loss: Float[np.ndarray, " M"]
-    gradient_norm: Float[np.ndarray, " M"]
-    skipped: Int[np.ndarray, " M"]
-    noise: dict[str, Float[np.ndarray, " M"]]
-    """Parameters of the noise model worth watching, such as γ."""
-
-    @property
-    def seconds_left(self) -> float:
-        """Of the stage, if it is not ended early."""
-        return (self.stage_steps - self.step) / self.steps_per_second if self.steps_per_second else float("nan")
-
-
-@dataclass(frozen=True, eq=False)
-class ValidationReport:
-    """Scores of all members, and whether they are the best of the stage."""
-
-    stage: int
-    stage_name: str
-    step: int
-    scores: Scores
-    improved: np.ndarray
-
-
-Report = Callable[[StepReport | ValidationReport | str], None]
-"""Is told of progress; strings are messages for people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,23 +150,22 @@ class Run:
         self.position = replace(at, step=at.step + 1, total_steps=at.total_steps + 1, place=place)
         return metrics
 
-    def _tell(self, metrics: StepMetrics, clock: "Clock") -> None:
-        found = self.setting.layout.fetch((metrics, self.states.health, self.states.member.noise.watched()))
-        told, health, noise = found
+    def _tell(self, metrics: StepMetrics, clock: Clock) -> None:
+        found = (metrics, self.states.health.skipped, self.states.member.noise.watched())
+        told, skipped, noise = self.setting.layout.fetch(found)
         report = StepReport(
             self.position.stage,
-            len(self.stages),
             self.stage.kind,
             self.position.step,
             self.stage.steps,
             clock.rate(self.position.step),
             told.loss,
             told.gradient_norm,
-            health.skipped,
+            skipped,
             noise,
         )
         values = {name: getattr(report, name) for name in ("loss", "gradient_norm", "skipped")}
-        self._record("steps", **_at(self.position, self.stage), **values, **noise)
+        self._record("steps", **_at(self.position, self.stage), **values, **report.noise)
         self.setting.report(report)
 
     def _validate(self) -> None:
@@ -222,13 +185,9 @@ class Run:
     def _with_noise_from_errors(self, members: ForceField) -> ForceField:
         """Noise levels that match the validation errors of each member."""
         scores = self.setting.validator(members, self.stages[max(self.position.stage - 1, 0)])
-        energy, force = (np.nan_to_num(e, nan=-1.0) for e in (scores.energy_rmse, scores.force_rmse))
-        levels = [np.where(own >= 0, own, other) for own, other in ((energy, force), (force, energy))]
-        dtype = jax.tree.leaves(eqx.filter(members.noise, eqx.is_inexact_array))[0].dtype
-        values = [np.maximum(level, SMALLEST_INITIAL_NOISE).astype(dtype) for level in levels]
-        host = self.setting.layout.fetch(members)
-        noise = eqx.filter_vmap(lambda n, e, f: n.initialised(e, f))(host.noise, *values)
-        return eqx.tree_at(lambda m: m.noise, host, noise)
+        host, dtype = self.setting.layout.fetch(members), np.dtype(self.setting.config.precision)
+        errors = (scores.energy_rmse.astype(dtype), scores.force_rmse.astype(dtype))
+        return eqx.filter_vmap(with_noise_levels)(host, *errors)
 
     def _failed_in_a_row(self) -> Int[np.ndarray, " M"]:
         """How many of the last steps of each member failed; those of members that have ended the stage do not count."""
@@ -335,21 +294,6 @@ class Run:
     def _tensorboard(self) -> TensorBoard | nullcontext[None]:
         wanted = self.setting.config.tensorboard and first_process()
         return TensorBoard(self.setting.folder / "tensorboard") if wanted else nullcontext()
-
-
-class Clock:
-    """Steps per second, the first ones left out, in which programs are compiled."""
-
-    def __init__(self) -> None:
-        self._begin: tuple[int, float] | None = None
-
-    def rate(self, step: int) -> float:
-        """Since the second time that it was asked."""
-        now = time.perf_counter()
-        if self._begin is None or step <= self._begin[0]:
-            self._begin = (step, now)
-            return 0.0
-        return (step - self._begin[0]) / (now - self._begin[1])
 
 
 def _at(position: Position, stage: AbstractStage) -> dict[str, Any]:

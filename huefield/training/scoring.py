@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from huefield.data.batching import choose_shapes
+from huefield.evaluation import gaussian_nll, rmse
 from huefield.forcefield import Ensemble
 from huefield.training.feed import Prepared
 
@@ -26,12 +27,14 @@ class Errors:
         """Metrics of errors with predicted variances."""
         if not len(error):
             return cls(0, *[float("nan")] * 5)
-        mae, rmse = float(np.mean(np.abs(error))), float(np.sqrt(np.mean(error**2)))
-        if not (variance > 0).all():
-            return cls(len(error), mae, rmse, float("nan"), float("nan"), float(np.sqrt(np.mean(variance))))
-        nll = float(np.mean(0.5 * (error**2 / variance + np.log(2 * np.pi * variance))))
+        noisy = bool((variance > 0).all())
         return cls(
-            len(error), mae, rmse, nll, float(np.sqrt(np.mean(error**2 / variance))), float(np.sqrt(np.mean(variance)))
+            count=len(error),
+            mae=float(np.mean(np.abs(error))),
+            rmse=rmse(error),
+            nll=gaussian_nll(error, variance) if noisy else float("nan"),
+            rzv=rmse(error / np.sqrt(variance)) if noisy else float("nan"),
+            rmv=float(np.sqrt(np.mean(variance))),
         )
 
 
@@ -55,7 +58,7 @@ def score(ensemble: Ensemble, data: Prepared, batch_size: int) -> EnsembleScores
     for first in range(0, len(data), batch_size):
         indices = np.arange(first, min(first + batch_size, len(data)))
         batch = data.batch(indices, data.shape_for([indices], shapes))
-        distribution, _ = ensemble._compiled_prediction(batch.graph, False)
+        distribution = ensemble.predict(batch.graph).distribution
         labels, variance, mean = batch.labels, distribution.variance(), distribution.mean
         kept, atoms = np.asarray(labels.energy_mask), np.asarray(labels.forces_mask)
         energy.append(np.stack([labels.energy - mean.energy, variance.energy]).astype(np.float64)[:, kept])

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from huefield.core import Gaussian, Labels
+from huefield.core.lowrank import log_density
 from huefield.data.batching import Batch
 from huefield.forcefield import ForceField, Strategy, map_members
 from huefield.training.likelihoods import squared_error
@@ -72,10 +73,11 @@ def _kind_sums(
     """Of counts, absolute and squared errors, NLL, squared z-scores and variances."""
     noisy = mask & (variance > 0)
     safe = jnp.where(noisy, variance, 1.0)
-    nll = jnp.where(noisy, half_squares / safe + 0.5 * jnp.log(2 * jnp.pi * safe), 0.0)
+    absolute = jnp.sqrt(2 * half_squares)
+    nll = jnp.where(noisy, -log_density(absolute, safe), 0.0)
     terms = (
         mask.astype(variance.dtype),
-        jnp.where(mask, jnp.sqrt(2 * half_squares), 0.0),
+        jnp.where(mask, absolute, 0.0),
         jnp.where(mask, 2 * half_squares, 0.0),
         nll,
         jnp.where(noisy, 2 * half_squares / safe, 0.0),

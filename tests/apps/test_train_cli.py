@@ -85,7 +85,7 @@ def test_a_member_alone_put_together_and_drawn(tmp_path: Path) -> None:
 def steps(stage: int, name: str, step: int) -> StepReport:
     losses = np.array([-1234.5, 5678.9, 1.0])
     noise = {"gamma": np.array([0.001234, 1.0, 98765.0])}
-    return StepReport(stage, 3, name, step, 2_000_000, 28.123, losses, losses**2, np.array([0, 12, 0]), noise)
+    return StepReport(stage, name, step, 2_000_000, 28.123, losses, losses**2, np.array([0, 12, 0]), noise)
 
 
 def validation(stage: int, noisy: bool) -> ValidationReport:

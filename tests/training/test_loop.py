@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from huefield.core import Graph, Labels, Partition
 from huefield.data import toy
 from huefield.forcefield import Ensemble, ForceField
-from huefield.training import BetaNLLStage, NLLStage, Progress, SquaredErrorStage, Stage, TrainingDivergedError, fit
+from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, StepReport, TrainingDivergedError, fit
 from huefield.training.loop import with_noise_from_errors
 from huefield.training.stages import AbstractStage
 
@@ -45,9 +45,9 @@ def test_three_stages_lower_the_nll(joint: bool, problem: tuple[Graph, Labels]) 
         BetaNLLStage(steps=40, learning_rate=1e-2, initialise_noise=True),
         NLLStage(steps=80, learning_rate=1e-2, joint=joint),
     ]
-    seen: list[Progress] = []
+    seen: list[StepReport] = []
     trained = fit(ensemble({"kind": "colored"}), *problem, stages, chunk=20, report=seen.append)
-    nll = [p.loss.mean() for p in seen if p.stage_name == "NLLStage"]
+    nll = [p.loss.mean() for p in seen if p.stage_name == "nll"]
     assert nll[-1] < nll[0] - 0.2
     assert np.all(np.asarray(trained.members.noise.gamma.gamma) > 0)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from huefield.apps.convert import ConvertProgress
     from huefield.apps.make_data import MakeProgress
-    from huefield.training import Progress, StepReport, ValidationReport
+    from huefield.training import StepReport, ValidationReport
 
 SECONDS_BETWEEN_LINES = 5.0
 """Between two lines about a conversion."""
@@ -46,46 +46,6 @@ def _live_line() -> "Bar":
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     return _live(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}"), TimeElapsedColumn())
-
-
-@contextmanager
-def training_progress() -> Iterator[Callable[["Progress"], None]]:
-    """Give a function that shows a :class:`Progress`."""
-    if not sys.stderr.isatty():
-        yield _print_training
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("steps, {task.fields[loss]}"),
-        TimeRemainingColumn(),
-    )
-    with _live(*columns) as bar:
-        tasks = {0: bar.add_task("compiling", total=None, loss="")}
-
-        def show(progress: "Progress") -> None:
-            if progress.stage not in tasks:
-                tasks[progress.stage] = bar.add_task("", total=None, loss="")
-            bar.update(
-                tasks[progress.stage],
-                description=progress.stage_name,
-                total=progress.stage_steps,
-                completed=progress.step,
-                loss=_loss(progress),
-            )
-
-        yield show
-
-
-def _loss(progress: "Progress") -> str:
-    return f"loss {progress.loss.mean():.3f} ({progress.loss.min():.3f} to {progress.loss.max():.3f})"
-
-
-def _print_training(progress: "Progress") -> None:
-    typer.echo(f"{progress.stage_name} {progress.step}/{progress.stage_steps}: {_loss(progress)}", err=True)
 
 
 @contextmanager

@@ -24,14 +24,14 @@ def toy(
     members: Annotated[int, typer.Option(min=1, help="Networks in the ensemble.")] = 10,
 ) -> None:
     """Draw the paper's toy example: an ensemble on energies and forces with correlated noise."""
-    from huefield.apps.cli.progress import training_progress, use_compilation_cache
+    from huefield.apps.cli.progress import run_progress, use_compilation_cache
     from huefield.apps.toy import ToyConfig, run_toy, summarise, write_toy
     from huefield.core.files import require_writable
 
     config = ToyConfig.model_validate({"noise": {"kind": noise.value}, "seed": seed, "members": members})
     require_writable(out)
     use_compilation_cache()
-    with training_progress() as report:
+    with run_progress() as report:
         result = run_toy(config, report)
     paths = write_toy(result, out)
     summary = summarise(result)
