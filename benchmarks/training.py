@@ -84,18 +84,17 @@ def bare_step(data: Path, features: int, members: int, steps: int) -> float:
 
     from huefield.data.batching import Place
     from huefield.training import job
-    from huefield.training.feed import TAG, Feed, Prepared
+    from huefield.training.feed import Feed, Prepared
     from huefield.training.mesh import Layout
     from huefield.training.program import StageProgram
 
     config = config_of(data, features, members, steps)
     parts = config.data.load()
-    config = job.with_elements(config, parts["train"])
-    chunks = (job.EnergyChunk.from_block(block, TAG) for block in parts["train"].blocks())
-    references = config.references.make(chunks)
+    config = job.with_elements(config, parts["train"], None)
+    references = job.references_for(config, parts["train"], None)
     prepared = Prepared.of(parts["train"], 5.0, references)
     layout = Layout(members, config.mesh)
-    ensemble = job.initial_ensemble(config, range(members), references, prepared)
+    ensemble = job.initial_ensemble(config, range(members), references, prepared, None)
     feed = Feed(prepared, layout, BATCH, 1, job.order_keys(config, range(members), 0))
     program = StageProgram(ensemble.members, config.stages[0], config.optimiser, layout)
     states = program.start(ensemble.members)

@@ -1,10 +1,9 @@
 """From labelled structures to a trained ensemble."""
 
+from huefield.training.assembly import assemble as assemble
 from huefield.training.checkpoint import CheckpointError as CheckpointError
 from huefield.training.config import TrainConfig as TrainConfig
 from huefield.training.config import parse_config as parse_config
-from huefield.training.job import Trained as Trained
-from huefield.training.job import assemble as assemble
 from huefield.training.job import train as train
 from huefield.training.likelihoods import Averages as Averages
 from huefield.training.likelihoods import beta_nll as beta_nll
@@ -13,6 +12,7 @@ from huefield.training.likelihoods import marginal_nll as marginal_nll
 from huefield.training.likelihoods import squared_error as squared_error
 from huefield.training.loop import TrainingDivergedError as TrainingDivergedError
 from huefield.training.loop import fit as fit
+from huefield.training.outcome import Trained as Trained
 from huefield.training.reports import StepReport as StepReport
 from huefield.training.reports import ValidationReport as ValidationReport
 from huefield.training.run import TrainingStoppedError as TrainingStoppedError

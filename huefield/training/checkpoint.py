@@ -57,6 +57,8 @@ class Contents(eqx.Module):
     states: MemberState
     best: ForceField
     """The best averaged parameters of each member in this stage."""
+    last: ForceField
+    """Those of the last validation before a member ended the stage."""
     best_score: np.ndarray
     waited: np.ndarray
     """Validations since then."""

@@ -36,6 +36,11 @@ class TrainConfig(FrozenConfig):
     patience: int | None = Field(
         None, ge=1, description="validations without improvement after which a stage ends for a member; null for never"
     )
+    selection: Literal["member", "ensemble"] = Field(
+        "ensemble",
+        description="what to keep in the end: each member's best by its own validation score; or, where the ensemble "
+        "as a whole then has the better score, each member's last",
+    )
     checkpoint_every: int = Field(1000, ge=1, description="steps between two checkpoints")
     report_every: int = Field(50, ge=1, description="steps between two lines of progress and history")
     buckets: int = Field(

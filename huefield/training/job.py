@@ -8,6 +8,7 @@
 ``tensorboard/``           the same for TensorBoard, if the configuration asks for it
 ``checkpoints/``           the last states, to go on from
 ``model.safetensors``      the trained ensemble, when the run is finished
+``candidates/``            what ``model.safetensors`` was chosen from (``selection: ensemble``)
 ``scores.json``            how good it is on validation data and on every other part of a split
 =========================  =================================================================
 """
@@ -16,7 +17,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,31 +32,20 @@ from huefield.core.files import alone_in, require_writable, write_bytes
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.forcefield import Ensemble, ForceField
-from huefield.modelfile import load, save
-from huefield.training.checkpoint import differences, saying_what_is_safe
-from huefield.training.config import TrainConfig, parse_config, to_yaml
+from huefield.modelfile import load
+from huefield.training.checkpoint import saying_what_is_safe
+from huefield.training.config import TrainConfig, to_yaml
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import TAG, Feed, Prepared, validation_batches
-from huefield.training.history import plain
 from huefield.training.mesh import Layout, first_process
+from huefield.training.outcome import Candidates, Trained, conclude
 from huefield.training.reports import Report
 from huefield.training.run import Run, Setting
-from huefield.training.scoring import EnsembleScores, score
 from huefield.training.transfer import require_transferable, transferred
 from huefield.training.validation import Validator
 
 OUTLIER = 100.0
 HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
-
-
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """What came out of a run."""
-
-    ensemble: Ensemble
-    model: Path
-    scores: dict[str, EnsembleScores]
-    """On each part of the data but the one for training."""
 
 
 def train(
@@ -72,8 +61,8 @@ def train(
     Args:
         config: of the run.
         out: folder of the run. If it has an unfinished run with this configuration, that is gone on with.
-        member: train this member alone, into a folder of its own within ``out``; :func:`assemble` puts members
-            together. None for all in one program.
+        member: train this member alone, into a folder of its own within ``out``;
+            :func:`~huefield.training.assembly.assemble` puts members together. None for all in one program.
         report: is told how far it is.
         should_stop: is asked after each step (in a job of several processes, at each report); if it says so, the state
             is saved and ``TrainingStoppedError`` raised.
@@ -90,54 +79,6 @@ def train(
 def member_folder(out: Path, member: int) -> Path:
     """Where a member is that is trained alone."""
     return out / f"member-{member}"
-
-
-def assemble(out: str | Path, paths: list[Path] | None = None, *, allow_missing: bool = False) -> tuple[Path, Ensemble]:
-    """Put members together that were trained one by one.
-
-    Args:
-        out: folder of the run; the ensemble is written there.
-        paths: model files of the members; None for all of ``out``.
-        allow_missing: whether some of the run's members may not be there.
-    """
-    folder = Path(out)
-    found = _members_of(folder, allow_missing) if paths is None else paths
-    twice = [path for path in found if sum(path.resolve() == other.resolve() for other in found) > 1]
-    if twice:
-        raise ValueError(f"{twice[0]} is named twice: an ensemble of copies would be too sure of itself")
-    with jax.enable_x64(True):  # whatever precision they were trained in
-        loaded = [load(path) for path in found]
-        for path, one in zip(found, loaded, strict=True):
-            if one.atom_energies != loaded[0].atom_energies:
-                raise ValueError(
-                    f"{path} has other energies of single atoms than {found[0]}: was it trained on other data?"
-                )
-        ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
-        ensemble = ensemble.with_atom_energies(dict(loaded[0].atom_energies))
-        path = folder / "model.safetensors"
-        save(ensemble, path)
-        return path, ensemble
-
-
-def _members_of(folder: Path, allow_missing: bool) -> list[Path]:
-    """Model files of all members of a run, which must have been trained with the same settings."""
-    folders = sorted(folder.glob("member-*"), key=lambda path: int(path.name.split("-")[1]))
-    found = [path / "model.safetensors" for path in folders if (path / "model.safetensors").is_file()]
-    if not found:
-        raise ValueError(f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`")
-    configs = {path: parse_config((path.parent / "config.yaml").read_text(), str(path.parent)) for path in found}
-    first = configs[found[0]]
-    for path, config in configs.items():
-        changed = differences(first.result_digest_input, config.result_digest_input)
-        if changed:
-            raise ValueError(f"{path} was trained with other settings than {found[0]}: {changed[0]}")
-    missing = [m for m in range(first.members) if member_folder(folder, m) / "model.safetensors" not in found]
-    if missing and not allow_missing:
-        raise ValueError(
-            f"members {', '.join(map(str, missing))} of {first.members} are not trained yet: train them, or put the "
-            "others together with --allow-missing"
-        )
-    return found
 
 
 def _train(
@@ -173,18 +114,10 @@ def _train(
         run.resume()  # or say what has changed, before anything is written
         if first_process():
             _write_inputs(config, parts, references, folder)
-        best = layout.fetch(run())
-        trained = Ensemble(jax.tree.map(_on_device, best), atom_energies=ensemble.atom_energies)
-        scores = {
-            name: score(trained, data, config.batch_size)
-            for name, data in prepared.items()
-            if name != "train" and len(data)
-        }
-        if first_process():
-            save(trained, folder / "model.safetensors")
-            table = {name: entry.as_dict() for name, entry in scores.items()}
-            write_bytes(folder / "scores.json", (json.dumps(plain(table), indent=1) + "\n").encode())
-    return Trained(trained, folder / "model.safetensors", scores)
+        ends = (
+            Ensemble(jax.tree.map(_on_device, end), atom_energies=ensemble.atom_energies) for end in layout.fetch(run())
+        )
+        return conclude(Candidates(*ends), prepared, config, folder, report)
 
 
 def _on_device(leaf: Any) -> Any:

@@ -88,6 +88,7 @@ def _paper(data: FileData | BundledData) -> TrainConfig:
         optimiser=OptimiserConfig(clip_norm=None),
         validate_every=5000,
         patience=100,
+        selection="member",
         checkpoint_every=5000,
         report_every=100,
     )

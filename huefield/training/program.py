@@ -28,9 +28,10 @@ class StageProgram:
     ) -> None:
         self.stage, self.layout = stage, layout
         optimiser = optimiser_for(stage, config)
-        begun = eqx.filter_eval_shape(lambda m: eqx.filter_vmap(lambda one: start(one, optimiser))(m), members)
-        self.static = eqx.partition(begun, _is_shape)[1]
         begin = eqx.filter_vmap(lambda member: start(member, optimiser))
+        self.begun: MemberState = eqx.filter_eval_shape(lambda given: begin(given), members)
+        """Shapes of the states."""
+        self.static = eqx.partition(self.begun, _is_shape)[1]
         self._start = eqx.filter_jit(lambda given: begin(given))
         self._step = layout.compiled(self._local_step(config, strategy), (layout.states, layout.batches), (0,))
 
@@ -59,15 +60,15 @@ class StageProgram:
 
 
 @eqx.filter_jit
-def better_of(best: ForceField, candidate: ForceField, improved: Bool[Array, " M"]) -> ForceField:
-    """For each member the candidate if it has improved, else the best so far."""
+def chosen(old: ForceField, new: ForceField, which: Bool[Array, " M"]) -> ForceField:
+    """Old members, but for those that are to be new."""
 
-    def choose(old: Any, new: Any) -> Any:
-        if not eqx.is_array(new):
-            return new
-        return jnp.where(improved.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    def choose(before: Any, after: Any) -> Any:
+        if not eqx.is_array(after):
+            return after
+        return jnp.where(which.reshape(-1, *[1] * (after.ndim - 1)), after, before)
 
-    return jax.tree.map(choose, best, candidate)
+    return jax.tree.map(choose, old, new)
 
 
 def _is_shape(leaf: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 
 from huefield.data.batching import Batch, Place, prefetch
 from huefield.forcefield import ForceField
@@ -22,10 +22,10 @@ from huefield.training.feed import Feed
 from huefield.training.history import History
 from huefield.training.loop import TrainingDivergedError, with_noise_levels
 from huefield.training.mesh import Layout, first_process
-from huefield.training.program import StageProgram, better_of
+from huefield.training.program import StageProgram, chosen
 from huefield.training.reports import Clock, Report, StepReport, ValidationReport
 from huefield.training.stages import AbstractStage
-from huefield.training.step import StepMetrics
+from huefield.training.step import MemberState, StepMetrics
 from huefield.training.tensorboard import TensorBoard
 from huefield.training.validation import Validator
 
@@ -60,12 +60,20 @@ class Setting:
 class Run:
     """The state of a run, and the loop that changes it."""
 
+    states: MemberState
+    best: ForceField
+    last: ForceField
+    best_score: Float[np.ndarray, " M"]
+    waited: Int[np.ndarray, " M"]
+    stopped: Bool[np.ndarray, " M"]
+    failures: Int[np.ndarray, " M"]
+
     def __init__(self, setting: Setting, members: ForceField) -> None:
         self.setting = setting
         self.stages = setting.config.stages
         self.position = Position()
+        self.first = members
         self.program = self._program(members, 0)
-        self._begin(members)
         self.resumed = False
         self.history: History | None = None
         self.tensorboard: TensorBoard | None = None
@@ -77,37 +85,41 @@ class Run:
         """The stage that the run is in."""
         return self.stages[self.position.stage]
 
-    def __call__(self) -> ForceField:
-        """Train until all stages are done; the best members."""
+    def __call__(self) -> tuple[ForceField, ForceField]:
+        """Train until all stages are done; the members at their best and at their last validation."""
         path = self.setting.folder / "history.jsonl"
         with (
             History(path, self.position.history_bytes) if first_process() else nullcontext() as self.history,
             self._tensorboard() as self.tensorboard,
         ):
             if not self.resumed:
-                self._enter_stage(self.best)
+                self._enter_stage(self.first)
             while not self.position.finished:
                 self._run_stage()
                 self._next_stage()
-        return self.best
+        return self.best, self.last
 
     def _program(self, members: ForceField, stage: int) -> StageProgram:
         return StageProgram(members, self.stages[stage], self.setting.config.optimiser, self.setting.layout)
 
-    def _begin(self, members: ForceField) -> None:
-        """Start a stage from these members."""
+    def _begun(self, members: ForceField, states: MemberState) -> Contents:
+        """A stage that starts from these members."""
         count = self.setting.layout.num_members
-        self.states = self.program.start(members)
-        self.best = self.setting.layout.put(members, self.setting.layout.states)
-        self.best_score = np.full(count, np.inf)
-        self.waited, self.stopped = np.zeros(count, np.int64), np.zeros(count, bool)
-        self.failures = np.zeros(count, np.int64)
+        return Contents(
+            states,
+            best=members,
+            last=members,
+            best_score=np.full(count, np.inf),
+            waited=np.zeros(count, np.int64),
+            stopped=np.zeros(count, bool),
+            failures=np.zeros(count, np.int64),
+        )
 
     def _enter_stage(self, members: ForceField) -> None:
         self.program = self._program(members, self.position.stage)
         if self.stage.initialise_noise:
             members = self._with_noise_from_errors(members)
-        self._begin(members)
+        self._hold(self._begun(members, self.program.start(members)))
         self._validate()  # what a stage starts from is its first candidate: it cannot make anything worse
         self._save()
 
@@ -173,14 +185,19 @@ class Run:
         improved = (scores.criterion < self.best_score) & ~self.stopped
         self.best_score = np.where(improved, scores.criterion, self.best_score)
         self.waited = np.where(improved, 0, self.waited + 1)
-        spread = self.setting.layout.put(np.asarray(improved), self.setting.layout.states)
-        self.best = better_of(self.best, self.states.averaged, spread)
+        self.best = self._taken(self.best, improved)
+        self.last = self._taken(self.last, ~self.stopped)
         if self.setting.config.patience is not None:
             self.stopped = self.stopped | (self.waited >= self.setting.config.patience)
         self._record("validation", **_at(self.position, self.stage), improved=improved, **vars(scores))
         self.setting.report(
             ValidationReport(self.position.stage, self.stage.kind, self.position.step, scores, improved)
         )
+
+    def _taken(self, members: ForceField, which: Bool[np.ndarray, " M"]) -> ForceField:
+        """Members, some of them as they are now."""
+        spread = self.setting.layout.put(np.asarray(which), self.setting.layout.states)
+        return chosen(members, self.states.averaged, spread)
 
     def _with_noise_from_errors(self, members: ForceField) -> ForceField:
         """Noise levels that match the validation errors of each member."""
@@ -211,7 +228,8 @@ class Run:
         rates = self.setting.layout.fetch(self.states.rate)
         slower = np.where(bad, SMALLER_RATE, 1.0).astype(rates.dtype) * rates
         contents = eqx.tree_at(lambda c: c.states.rate, loaded[0], slower)
-        self._restore(contents, replace(loaded[1], rollbacks=at.rollbacks + 1))
+        self._hold(contents)
+        self.position = replace(loaded[1], rollbacks=at.rollbacks + 1)
         self.failures = failures
         message = (
             f"steps up to {at.step} of member {names} gave no numbers or a loss out of all proportion: going back to "
@@ -238,7 +256,7 @@ class Run:
         return self.setting.folder / "checkpoints"
 
     def _contents(self) -> Contents:
-        return Contents(self.states, self.best, self.best_score, self.waited, self.stopped, self.failures)
+        return Contents(self.states, self.best, self.last, self.best_score, self.waited, self.stopped, self.failures)
 
     def _save(self) -> None:
         contents = self.setting.layout.fetch(self._contents())
@@ -251,7 +269,8 @@ class Run:
 
     def resume(self) -> None:
         """Go on from the newest checkpoint, if there is one."""
-        loaded = load_newest(self._checkpoints, self._contents(), self.setting.fingerprint, self.setting.report)
+        skeleton = self._begun(self.first, self.program.begun)
+        loaded = load_newest(self._checkpoints, skeleton, self.setting.fingerprint, self.setting.report)
         if not self.setting.layout.same_everywhere(-1 if loaded is None else loaded[1].total_steps):
             raise CheckpointError(
                 f"processes of the job find different checkpoints in {self._checkpoints}: --out must be a folder that "
@@ -260,17 +279,19 @@ class Run:
         if loaded is None:
             return
         contents, position = loaded
-        self.program = self._program(self.setting.layout.fetch(self.best), position.stage)
-        self._restore(contents, position)
+        self.program = self._program(self.first, position.stage)
+        self._hold(contents)
+        self.position = position
         self.setting.report(f"resuming at step {position.step} of stage {position.stage + 1} ({self.stage.kind})")
         self.resumed = True
 
-    def _restore(self, contents: Contents, position: Position) -> None:
+    def _hold(self, contents: Contents) -> None:
+        """Go on from here."""
         layout = self.setting.layout
-        self.position = position
         self.recent.clear()
-        self.states = layout.put(contents.states, layout.states)
-        self.best = layout.put(contents.best, layout.states)
+        self.states, self.best, self.last = (
+            layout.put(each, layout.states) for each in (contents.states, contents.best, contents.last)
+        )
         self.best_score, self.waited, self.stopped = contents.best_score, contents.waited, contents.stopped
         self.failures = contents.failures
 

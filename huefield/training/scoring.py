@@ -1,10 +1,12 @@
 """How good a trained ensemble is on a part of the data."""
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Float
 
+from huefield.core import Gaussian, Labels
 from huefield.data.batching import choose_shapes
 from huefield.evaluation import gaussian_nll, rmse
 from huefield.forcefield import Ensemble
@@ -52,16 +54,21 @@ class EnsembleScores:
 
 def score(ensemble: Ensemble, data: Prepared, batch_size: int) -> EnsembleScores:
     """Predict all structures, and compare."""
-    shapes = choose_shapes(data.sizes, data.neighbours, np.zeros(len(data), np.int64), batch_size)
     energy: list[np.ndarray] = []
     forces: list[np.ndarray] = []
-    for first in range(0, len(data), batch_size):
-        indices = np.arange(first, min(first + batch_size, len(data)))
-        batch = data.batch(indices, data.shape_for([indices], shapes))
-        distribution = ensemble.predict(batch.graph).distribution
-        labels, variance, mean = batch.labels, distribution.variance(), distribution.mean
+    for distribution, labels in predictions(ensemble, data, batch_size):
+        variance, mean = distribution.variance(), distribution.mean
         kept, atoms = np.asarray(labels.energy_mask), np.asarray(labels.forces_mask)
         energy.append(np.stack([labels.energy - mean.energy, variance.energy]).astype(np.float64)[:, kept])
         found = np.stack([labels.forces - mean.forces, variance.forces]).astype(np.float64)
         forces.append(found[:, atoms].reshape(2, -1))
     return EnsembleScores(*(Errors.of(*np.concatenate(kind, axis=1)) for kind in (energy, forces)))
+
+
+def predictions(ensemble: Ensemble, data: Prepared, batch_size: int) -> Iterator[tuple[Gaussian, Labels]]:
+    """Distributions and labels of all structures, batch by batch."""
+    shapes = choose_shapes(data.sizes, data.neighbours, np.zeros(len(data), np.int64), batch_size)
+    for first in range(0, len(data), batch_size):
+        indices = np.arange(first, min(first + batch_size, len(data)))
+        batch = data.batch(indices, data.shape_for([indices], shapes))
+        yield ensemble.predict(batch.graph).distribution, batch.labels

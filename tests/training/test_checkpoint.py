@@ -40,7 +40,7 @@ def contents() -> Contents:
     config = {"potential": {"kind": "mlp", "width": 1, "depth": 1}, "noise": {"kind": "vanilla"}}
     member = ForceField.Config.model_validate(config).build(key=jax.random.key(0))
     state = start(member, optimiser_for(SquaredErrorStage(steps=5), OptimiserConfig()))
-    return Contents(state, member, np.array([0.5]), np.array([2]), np.array([False]), np.array([0]))
+    return Contents(state, member, member, np.array([0.5]), np.array([2]), np.array([False]), np.array([0]))
 
 
 def position(step: int) -> Position:

@@ -22,6 +22,7 @@ from huefield.training import (
     train,
 )
 from huefield.training.history import read_history
+from huefield.training.outcome import Candidates
 from tests.training.helpers import config_for, waters, write_waters
 
 
@@ -108,14 +109,16 @@ def test_the_same_configuration_gives_the_same_bytes(data: Path, tmp_path: Path,
 def test_a_member_alone_is_the_same_as_among_others(data: Path, tmp_path: Path, finished: Path) -> None:
     config = config_for(data, precision="float64")
     train(config, tmp_path, member=1)
-    path, ensemble = assemble(tmp_path, allow_missing=True)
-    assert path == tmp_path / "model.safetensors"
+    made = assemble(tmp_path, allow_missing=True)
+    assert made.model == tmp_path / "model.safetensors"
+    assert made.ensemble.num_members == 1
+    alone = json.loads((tmp_path / "member-1" / "scores.json").read_text())
+    assert json.loads((tmp_path / "scores.json").read_text()) == alone
     with jax.enable_x64(True):
         together = model_of(finished)
         second = huefield.Ensemble.from_members([together.member(1)])
         assert largest_difference(model_of(tmp_path), second) < 1e-10
         assert model_of(tmp_path).atom_energies == together.atom_energies
-    assert ensemble.num_members == 1
 
 
 @pytest.mark.slow
@@ -311,11 +314,12 @@ class TestBadInput:
     def test_members_that_are_missing(self, tmp_path: Path, data: Path, finished: Path) -> None:
         folder = tmp_path / "member-1"
         folder.mkdir()
-        for name in ("config.yaml", "model.safetensors"):
+        for name in ("config.yaml", "model.safetensors", *Candidates.files()):
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes((finished / name).read_bytes())
         with pytest.raises(ValueError, match="members 0 of 2 are not trained yet"):
             assemble(tmp_path)
-        assert assemble(tmp_path, allow_missing=True)[1].num_members == 2
+        assert assemble(tmp_path, allow_missing=True).ensemble.num_members == 2
         with pytest.raises(ValueError, match="named twice"):
             assemble(tmp_path, 2 * [folder / "model.safetensors"])
 

@@ -126,7 +126,7 @@ def ending_at_once(distributed: bool) -> Iterator[None]:
 def _say_scores(trained: "Trained") -> None:
     """The table of the paper, as far as training knows it."""
     head = f"{'':>16} {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}"
-    for quantity, unit in (("energy", "eV"), ("forces", "eV/Å")):
+    for quantity, unit in (("energy", "eV"), ("forces", "eV/Å")) if trained.scores else ():
         typer.echo(f"{quantity} [{unit}]".ljust(16) + head[16:])
         for name, scores in trained.scores.items():
             e = getattr(scores, quantity)
@@ -155,11 +155,15 @@ def assemble(
     ] = False,
 ) -> None:
     """Put members together that were trained one by one."""
+    from huefield.apps.cli.progress import run_progress, use_compilation_cache
     from huefield.training import assemble as run
 
-    path, ensemble = run(out, models or None, allow_missing=allow_missing)
-    count = ensemble.num_members
-    typer.echo(f"Wrote {path}: {count} member{'s' if count != 1 else ''}")
+    use_compilation_cache()
+    with run_progress() as show:
+        made = run(out, models or None, allow_missing=allow_missing, report=show)
+    _say_scores(made)
+    count = made.ensemble.num_members
+    typer.echo(f"Wrote {made.model}: {count} member{'s' if count != 1 else ''}")
 
 
 def history(

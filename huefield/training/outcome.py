@@ -1,0 +1,99 @@
+"""What comes out of a run: which parameters are kept, how good they are, and the files that say so.
+
+Each member has two candidates: its best, by its own validation score, and its last. Members that learn variances of
+their own errors come to underestimate them on other data, so that the best of a member is often an early one, with
+noise that makes up for its own errors. In an ensemble the spread of the members counts those errors a second time. The
+ensemble as a whole is then better, in mean and in variance, with the last parameters: its own score decides.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from huefield.core.files import write_bytes
+from huefield.forcefield import Ensemble
+from huefield.modelfile import save
+from huefield.training.config import TrainConfig
+from huefield.training.feed import Prepared
+from huefield.training.history import plain
+from huefield.training.mesh import first_process
+from huefield.training.reports import Report
+from huefield.training.scoring import EnsembleScores, predictions, score
+from huefield.training.stages import AbstractStage
+
+MODEL = "model.safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came out of a run."""
+
+    ensemble: Ensemble
+    model: Path
+    scores: dict[str, EnsembleScores]
+    """On each part of the data but the one for training."""
+
+
+class Candidates(NamedTuple):
+    """Ensembles that a run may end with."""
+
+    best: Ensemble
+    """Each member at its best validation score in the last stage."""
+    last: Ensemble
+    """Each member at its last validation."""
+
+    @classmethod
+    def files(cls) -> list[str]:
+        """Where they are kept in the folder of a run."""
+        return [f"candidates/{name}.safetensors" for name in cls._fields]
+
+
+def conclude(
+    candidates: Candidates, prepared: dict[str, Prepared], config: TrainConfig, folder: Path, report: Report
+) -> Trained:
+    """Choose, score and save."""
+    chosen = candidates.best
+    if config.selection == "ensemble":
+        chosen = choose(candidates, prepared["validation"], config.stages[-1], config.batch_size, report)
+    scores = {
+        name: score(chosen, data, config.batch_size) for name, data in prepared.items() if name != "train" and len(data)
+    }
+    path = folder / MODEL
+    if first_process():
+        for name, candidate in zip(Candidates.files(), candidates, strict=True):
+            if config.selection == "ensemble":
+                save(candidate, folder / name)
+        save(chosen, path)
+        table = {name: entry.as_dict() for name, entry in scores.items()}
+        write_bytes(folder / "scores.json", (json.dumps(plain(table), indent=1) + "\n").encode())
+    return Trained(chosen, path, scores)
+
+
+def choose(
+    candidates: Candidates, validation: Prepared, stage: AbstractStage, batch_size: int, report: Report
+) -> Ensemble:
+    """The candidate whose predictions, of the ensemble as a whole, have the lower objective of the last stage."""
+    best, last = (objective(each, validation, stage, batch_size) for each in (candidates.best, candidates.last))
+    if last < best:
+        report(
+            f"keeping each member's last parameters: the ensemble's {stage.kind} on validation data is {last:.4g}, "
+            f"with each member's best {best:.4g}"
+        )
+        return candidates.last
+    return candidates.best
+
+
+def objective(ensemble: Ensemble, data: Prepared, stage: AbstractStage, batch_size: int) -> float:
+    """What a stage minimises, of an ensemble's predictions for all structures."""
+    loss = eqx.filter_jit(lambda distribution, labels: stage.loss(distribution, labels, jnp.ones(())))
+    found = [loss(*predicted) for predicted in predictions(ensemble, data, batch_size)]
+    sums, counts = (
+        np.sum([np.asarray(part, np.float64) for part in parts], axis=0)
+        for parts in zip(*((each.sums, each.counts) for each in found), strict=True)
+    )
+    return float(np.sum(sums / np.maximum(counts, 1)))

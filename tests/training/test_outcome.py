@@ -1,0 +1,66 @@
+"""What a run ends with."""
+
+import equinox as eqx
+import jax
+import pytest
+
+from huefield.data.dataset import FileData
+from huefield.data.references import AtomicReferences
+from huefield.forcefield import Ensemble, ForceField
+from huefield.training import NLLStage, SquaredErrorStage
+from huefield.training.feed import TAG, Prepared
+from huefield.training.outcome import Candidates, choose, objective
+from huefield.training.scoring import score
+from tests.training.helpers import write_waters
+
+CUTOFF = 3.0
+MODEL = {
+    "potential": {
+        "kind": "painn",
+        "elements": ["H", "O"],
+        "features": 4,
+        "layers": 1,
+        "radial_functions": 4,
+        "cutoff_angstrom": CUTOFF,
+    },
+    "noise": {"kind": "colored"},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    path = write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
+    part = FileData(train=(path,), validation=(path,)).load()["validation"]
+    return Prepared.of(part, CUTOFF, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}))
+
+
+def with_noise(levels: float) -> Ensemble:
+    """Two members that differ only in their noise from those with other levels."""
+    built = Ensemble.build(ForceField.Config.model_validate(MODEL), 2, key=jax.random.key(0))
+    noise = eqx.filter_vmap(lambda one: one.noise.initialised(levels, levels))(built.members)
+    members = eqx.tree_at(lambda m: m.noise, built.members, noise)
+    return Ensemble(members).with_atom_energies({1: 0.0, 8: -2000.0})
+
+
+def test_the_objective_is_that_of_the_whole_ensemble(data: Prepared) -> None:
+    """Which has the spread of members in its variance."""
+    scores, ensemble = score(with_noise(0.5), data, 3), with_noise(0.5)
+    nll = scores.energy.nll * scores.energy.count + scores.forces.nll * scores.forces.count
+    assert objective(ensemble, data, NLLStage(steps=1), 3) == pytest.approx(nll / len(data), rel=1e-5)
+    squares = scores.energy.rmse**2 * scores.energy.count + scores.forces.rmse**2 * scores.forces.count
+    assert objective(ensemble, data, SquaredErrorStage(steps=1), 8) == pytest.approx(
+        0.5 * squares / len(data), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("last_is_better", [True, False])
+def test_the_better_ensemble_is_kept(data: Prepared, last_is_better: bool) -> None:
+    right, wrong, told = with_noise(1.0), with_noise(1e-3), list[str]()
+    candidates = Candidates(wrong, right) if last_is_better else Candidates(right, wrong)
+    assert choose(candidates, data, NLLStage(steps=1), 4, lambda event: told.append(str(event))) is right
+    assert [text.split(":")[0] for text in told] == ["keeping each member's last parameters"] * last_is_better
+
+
+def test_equal_ones_are_the_best(data: Prepared) -> None:
+    same = Candidates(with_noise(1.0), with_noise(1.0))
+    assert choose(same, data, NLLStage(steps=1), 4, lambda event: None) is same.best
