@@ -2,11 +2,12 @@
 
 python benchmarks/training.py [--steps N] [--features F] [--rounds N] [--out FILE]
 
-1. Wall time of a step of a whole run (batches, history, checkpoints) relative to the bare compiled step, one member.
+1. Wall time of a step of a whole run (batches, history every ten steps, checkpoints every twenty) relative to the bare
+   compiled step, one member.
 2. A step of five members in one process relative to one member, on two cores.
-3. Five members as two processes with one core each: seconds for all of them, beside 2.
+3. Five members as two processes with one core each, relative to one member on two cores, in whole runs.
 
-Synthetic molecules of 15 atoms, batches of 64. Runs take turns; medians over rounds.
+Synthetic molecules of 15 atoms, batches of 64. In 1 and 2 both take turns within one process, as machines are noisy.
 """
 
 import argparse
@@ -23,6 +24,8 @@ from typing import Any
 HERE = Path(__file__).parent
 BATCH = 64
 WARM_UP = 10
+TURN = 10
+"""Steps between two reports of a run."""
 MEMBERS = 5
 
 
@@ -60,8 +63,8 @@ def config_of(data: Path, features: int, members: int, steps: int) -> Any:
             "batch_size": BATCH,
             "optimiser": {"average_decay": 0.99},
             "validate_every": steps,
-            "checkpoint_every": max(steps // 2, 1),
-            "report_every": 10,
+            "checkpoint_every": 2 * TURN,
+            "report_every": TURN,
         }
     )
 
@@ -78,17 +81,68 @@ def step_of_run(data: Path, features: int, members: int, steps: int, member: int
     return (told[-1]["time"] - told[0]["time"]) / (told[-1]["step"] - told[0]["step"])
 
 
-def bare_step(data: Path, features: int, members: int, steps: int) -> float:
-    """Seconds of the compiled step alone, on one batch that is on the device already."""
-    import jax
+class BareStep:
+    """The compiled step alone, on one batch that is on the device already."""
 
+    def __init__(self, data: Path, features: int, members: int) -> None:
+        self.program, self.states, self.batch = bare_program(data, features, members)
+
+    def seconds(self, steps: int) -> float:
+        """Of a step, on average over some."""
+        import jax
+
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.states, metrics = self.program.step(self.states, self.batch)
+            jax.block_until_ready((metrics, self.states.rate))
+        return (time.perf_counter() - begin) / steps
+
+
+class InTurns:
+    """Is told of a run's progress, and times compiled steps between the steps of the run: both see the same machine."""
+
+    def __init__(self, bare: BareStep) -> None:
+        self.bare, self.resumed, self.ratios = bare, 0.0, list[float]()
+
+    def __call__(self, event: object) -> None:
+        """After each ``TURN`` steps of the run."""
+        from huefield.training import StepReport
+
+        if not isinstance(event, StepReport):
+            return
+        run = (time.perf_counter() - self.resumed) / TURN
+        bare = self.bare.seconds(TURN)
+        if event.step > WARM_UP:
+            self.ratios.append(run / bare)
+        self.resumed = time.perf_counter()
+
+
+def run_relative_to_bare(data: Path, features: int, steps: int) -> float:
+    """A step of a run of one member, with data, history and checkpoints; median of ratios to the compiled step."""
+    from huefield.training import train
+
+    in_turns = InTurns(BareStep(data, features, 1))
+    with tempfile.TemporaryDirectory() as folder:
+        train(config_of(data, features, 1, steps), folder, report=in_turns)
+    return statistics.median(in_turns.ratios)
+
+
+def five_relative_to_one(data: Path, features: int, steps: int) -> float:
+    """Compiled steps of five members and of one in turns, so that both see the same machine; median of the ratios."""
+    one, five = BareStep(data, features, 1), BareStep(data, features, MEMBERS)
+    one.seconds(WARM_UP), five.seconds(2)
+    return statistics.median(five.seconds(1) / one.seconds(MEMBERS) for _ in range(max(steps // 4, 5)))
+
+
+def bare_program(data: Path, features: int, members: int) -> tuple[Any, Any, Any]:
+    """A compiled step with states and a batch for it."""
     from huefield.data.batching import Place
     from huefield.training import job
     from huefield.training.feed import Feed, Prepared
     from huefield.training.mesh import Layout
     from huefield.training.program import StageProgram
 
-    config = config_of(data, features, members, steps)
+    config = config_of(data, features, members, 1)
     parts = config.data.load()
     config = job.with_elements(config, parts["train"], None)
     references = job.references_for(config, parts["train"], None)
@@ -98,22 +152,13 @@ def bare_step(data: Path, features: int, members: int, steps: int) -> float:
     feed = Feed(prepared, layout, BATCH, 1, job.order_keys(config, range(members), 0))
     program = StageProgram(ensemble.members, config.stages[0], config.optimiser, layout)
     states = program.start(ensemble.members)
-    _, batch = next(feed.start(Place()))
-    for _ in range(WARM_UP):
-        states, metrics = program.step(states, batch)
-    jax.block_until_ready(metrics)
-    begin = time.perf_counter()
-    for _ in range(steps):
-        states, metrics = program.step(states, batch)
-    jax.block_until_ready((metrics, jax.tree.leaves(states.member.potential)[0]))
-    return (time.perf_counter() - begin) / steps
+    return program, states, next(feed.start(Place()))[1]
 
 
 JOBS = {
-    "bare_1": lambda data, features, steps: bare_step(data, features, 1, steps),
-    "run_1": lambda data, features, steps: step_of_run(data, features, 1, steps),
-    "bare_5": lambda data, features, steps: bare_step(data, features, MEMBERS, max(steps // 4, 5)),
-    "run_5": lambda data, features, steps: step_of_run(data, features, MEMBERS, max(steps // 2, 30)),
+    "run_relative_to_bare": run_relative_to_bare,
+    "five_relative_to_one": five_relative_to_one,
+    "one": lambda data, features, steps: step_of_run(data, features, 1, max(steps // 2, 30)),
     "alone": lambda data, features, steps: step_of_run(data, features, MEMBERS, steps, member=0),
 }
 
@@ -147,18 +192,22 @@ def measure(features: int, steps: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         data, cache = Path(folder) / "molecules.xyz", Path(folder) / "cache"
         write_data(data, 640)
-        for _ in range(rounds):
-            for name in ("bare_1", "run_1", "bare_5", "run_5"):
+        for turn in range(rounds):
+            for name in ("run_relative_to_bare", "five_relative_to_one", "one"):
                 found.setdefault(name, []).append(seconds(measured(name, data, features, steps, cache)))
+                print(f"round {turn + 1} of {rounds}: {name} {found[name][-1]:.4f}", file=sys.stderr)
             pair = [measured("alone", data, features, max(steps // 2, 30), cache, core) for core in (0, 1)]
             found.setdefault("alone_on_each_of_two_cores", []).append(statistics.mean(seconds(p) for p in pair))
     medians = {name: statistics.median(values) for name, values in found.items()}
     return {
         "features": features,
-        "seconds": found,
-        "run_relative_to_bare_step": medians["run_1"] / medians["bare_1"],
-        "five_members_relative_to_one": medians["run_5"] / medians["run_1"],
-        "five_members_in_two_processes_relative_to_one": 2.5 * medians["alone_on_each_of_two_cores"] / medians["run_1"],
+        "found": found,
+        "run_relative_to_bare_step": medians["run_relative_to_bare"],
+        "five_members_relative_to_one": medians["five_relative_to_one"],
+        "five_members_in_two_processes_relative_to_one": MEMBERS
+        / 2
+        * medians["alone_on_each_of_two_cores"]
+        / medians["one"],
     }
 
 
