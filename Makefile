@@ -12,6 +12,7 @@ export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2
 export JAX_PLATFORMS ?= cpu
 # Programs in tests run for milliseconds but would compile for seconds.
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1
+pytest: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1
 # One thread for each of the two test processes: oracles on busy cores are twenty times slower with more.
 pytest: export OMP_NUM_THREADS := 1
 

@@ -128,7 +128,6 @@ def test_derivatives_are_those_of_plain_gathers(order: int, blocks: str) -> None
     assert_close(jax.jit(derivative(sum_over_neighbours, order))(*inputs()), plain_derivative(order))
 
 
-@pytest.mark.slow
 def test_third_derivatives_are_those_of_plain_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 3 * SLOTS)
     assert_close(jax.jit(derivative(sum_over_neighbours, 3))(*inputs()), plain_derivative(3))
@@ -157,14 +156,16 @@ def test_members_are_summed_and_differentiated_under_vmap(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_nothing_scatters(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 3 * SLOTS)
-    traced = {}
+    found = {}
     for name, how in (("ours", sum_over_neighbours), ("plain", plain_sum)):
         function = derivative(how, order) if order else lambda *x, h=how: summed(h, *x)
-        traced[name] = jax.jit(function).trace(*inputs())
-    lowered = traced["ours"].lower()
-    texts = str(traced["ours"].jaxpr), lowered.as_text(), lowered.compile().as_text()
-    assert not any("scatter" in text for text in texts)
-    assert order == 0 or "scatter" in str(traced["plain"].jaxpr)
+        traced = jax.jit(function).trace(*inputs())
+        lowered = traced.lower()
+        texts = str(traced.jaxpr), lowered.as_text(), lowered.compile().as_text()
+        operations = ("scatter", "stablehlo.scatter", " scatter(")  # names of functions are in the text, too
+        found[name] = [operation in text for operation, text in zip(operations, texts, strict=True)]
+    assert found["ours"] == [False, False, False]
+    assert order == 0 or found["plain"][:2] == [True, True]  # XLA itself may turn them into loops
 
 
 def test_nothing_as_long_as_all_slots_and_features_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

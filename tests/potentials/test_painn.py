@@ -130,14 +130,14 @@ def _fitted(start: ForceField, batch: Batch) -> tuple[ForceField, Array]:
     return eqx.combine(weights, static), losses
 
 
-@pytest.fixture(params=["float64", pytest.param("float32", marks=pytest.mark.slow)])
+@pytest.fixture(params=["float64", "float32"])
 def precision(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Both precisions; the one with the narrower limits in every run of the tests, the other with the slow ones."""
+    """Both precisions."""
     with jax.enable_x64(request.param == "float64"):
         yield request.param
 
 
-@pytest.fixture(params=[pytest.param("random", marks=pytest.mark.slow), "trained"])
+@pytest.fixture(params=["random", "trained"])
 def member64(request: pytest.FixtureRequest) -> ForceField:
     """In float64, whatever the test runs in."""
     with jax.enable_x64(True):

@@ -37,7 +37,6 @@ def require_same_losses(run: Path, alone: Path, steps: int) -> None:
     np.testing.assert_allclose(losses(run), losses(alone), rtol=1e-5, atol=0)
 
 
-@pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     data = write_waters(tmp_path / "waters.xyz")
     config = write_config(tmp_path / "config.yaml", data, 10, report_every=1, checkpoint_every=5)
@@ -89,7 +88,8 @@ def test_a_killed_process_ends_the_job_which_then_goes_on(tmp_path: Path, count:
     for number, process in enumerate(processes):
         if number != victim:
             assert codes[number] != 0
-            assert "start the job again with the same command" in process.said
+            ends = "The job ends: start the job again" if victim else "start the job again"  # JAX ends it with process 0
+            assert ends in process.said
     train_together(config, run, count)
     assert "resuming" in run.with_name("run-0.log").read_text()
     np.testing.assert_array_equal(losses(run), losses(never_killed))

@@ -151,14 +151,12 @@ def test_repeated_failures_make_it_go_back_with_a_smaller_rate_for_that_member(t
     np.testing.assert_allclose(saved_rates(tmp_path), [1.0, SMALLER_RATE])
 
 
-@pytest.mark.slow
 def test_smaller_rates_are_kept_when_another_member_fails(tmp_path: Path) -> None:
     run_with(tmp_path, lambda start, member, batch: np.nan if member == start and batch >= 12 else 0.0)()
     assert [event["members"] for event in events(tmp_path, "rollback")] == [[0], [1]]
     np.testing.assert_allclose(saved_rates(tmp_path), [SMALLER_RATE, SMALLER_RATE])
 
 
-@pytest.mark.slow
 def test_no_state_in_the_middle_of_failures_is_saved(tmp_path: Path) -> None:
     """Reports are rarer than checkpoints here: there is time to save states that are none to go back to."""
     run = run_with(tmp_path, lambda start, member, batch: np.nan if start == 0 and batch >= 7 else 0.0, report_every=20)
@@ -166,7 +164,6 @@ def test_no_state_in_the_middle_of_failures_is_saved(tmp_path: Path) -> None:
     assert events(tmp_path, "rollback")[0]["to_step"] == 5
 
 
-@pytest.mark.slow
 def test_in_the_end_it_stops_with_the_batches_that_failed(tmp_path: Path) -> None:
     run = run_with(tmp_path, lambda start, member, batch: np.nan if member == 1 and batch >= 7 else 0.0)
     with pytest.raises(TrainingDivergedError, match="member 1 fails again and again by step 20 of stage 1") as error:
@@ -177,7 +174,6 @@ def test_in_the_end_it_stops_with_the_batches_that_failed(tmp_path: Path) -> Non
     np.testing.assert_allclose(saved_rates(tmp_path), [1.0, SMALLER_RATE**ROLLBACKS])
 
 
-@pytest.mark.slow
 def test_a_new_stage_may_go_back_as_often_as_the_one_before(tmp_path: Path) -> None:
     stages = [{"kind": kind, "steps": 25, "learning_rate": 1e-2} for kind in ("squared_error", "nll")]
     run = run_with(
@@ -188,7 +184,6 @@ def test_a_new_stage_may_go_back_as_often_as_the_one_before(tmp_path: Path) -> N
     assert events(tmp_path, "steps")[-1]["kind"] == "nll"
 
 
-@pytest.mark.slow
 def test_a_resumed_run_remembers_that_it_went_back(tmp_path: Path) -> None:
     def poison(start: int, member: int, batch: int) -> float:
         return np.nan if member == 1 and batch >= 7 else 0.0

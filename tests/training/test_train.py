@@ -91,7 +91,6 @@ def test_history_tells_of_every_stage(finished: Path) -> None:
     assert np.isfinite(validations[-1]["force_nll"]).all()
 
 
-@pytest.mark.slow
 def test_training_lowers_the_error(data: Path, tmp_path: Path) -> None:
     seen: list[ValidationReport] = []
     stages = [{"kind": "squared_error", "steps": 60, "learning_rate": 3e-2}]
@@ -100,7 +99,6 @@ def test_training_lowers_the_error(data: Path, tmp_path: Path) -> None:
     assert seen[-1].scores.force_rmse[0] < 0.5 * seen[0].scores.force_rmse[0]
 
 
-@pytest.mark.slow
 def test_the_same_configuration_gives_the_same_bytes(data: Path, tmp_path: Path, finished: Path) -> None:
     train(config_for(data, precision="float64"), tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
@@ -121,7 +119,6 @@ def test_a_member_alone_is_the_same_as_among_others(data: Path, tmp_path: Path, 
         assert model_of(tmp_path).atom_energies == together.atom_energies
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("stop_after", [1, 9])
 def test_a_stopped_run_goes_on_to_the_same_bytes(data: Path, tmp_path: Path, finished: Path, stop_after: int) -> None:
     config, asked = config_for(data, precision="float64"), iter(range(100))
@@ -136,7 +133,6 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(data: Path, tmp_path: Path, fin
     assert json.dumps(times) == json.dumps(expected)
 
 
-@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over(data: Path, tmp_path: Path, finished: Path) -> None:
     config, asked = config_for(data, precision="float64"), iter(range(100))
     with pytest.raises(TrainingStoppedError):
@@ -167,7 +163,6 @@ def test_changed_settings_are_named_before_anything_is_lost(data: Path, tmp_path
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.slow
 def test_changed_data_are_noticed(data: Path, tmp_path: Path) -> None:
     mine = tmp_path / "waters.xyz"
     mine.write_bytes(data.read_bytes())
@@ -178,7 +173,6 @@ def test_changed_data_are_noticed(data: Path, tmp_path: Path) -> None:
         train(config_for(mine), tmp_path / "run")
 
 
-@pytest.mark.slow
 def test_patience_ends_a_stage(data: Path, tmp_path: Path) -> None:
     stages = [{"kind": "squared_error", "steps": 400, "learning_rate": 0.3}]
     train(config_for(data, stages=stages, patience=2, members=1), tmp_path)
@@ -186,7 +180,6 @@ def test_patience_ends_a_stage(data: Path, tmp_path: Path) -> None:
     assert steps[-1] < 400
 
 
-@pytest.mark.slow
 def test_the_best_parameters_are_kept_not_the_last(data: Path, tmp_path: Path) -> None:
     stages = [{"kind": "squared_error", "steps": 30, "learning_rate": 0.3}]
     done = train(config_for(data, stages=stages, optimiser={}, members=1), tmp_path)
@@ -197,7 +190,6 @@ def test_the_best_parameters_are_kept_not_the_last(data: Path, tmp_path: Path) -
     assert chosen is not validations[-1]
 
 
-@pytest.mark.slow
 def test_white_noise_trains_too(data: Path, tmp_path: Path) -> None:
     noise = {"kind": "white", "pooling": True}
     model = {**config_for(data).model_dump(mode="json")["model"], "noise": noise}
@@ -206,7 +198,6 @@ def test_white_noise_trains_too(data: Path, tmp_path: Path) -> None:
     assert np.isfinite(done.scores["validation"].forces.nll)
 
 
-@pytest.mark.slow
 def test_a_trained_mean_gets_error_bars(data: Path, tmp_path: Path) -> None:
     """Whatever data it is given: the energies of single atoms stay those of the mean, or totals would be off."""
     config, other = config_for(data), write_waters(tmp_path / "other.xyz", shift=-30.0)
