@@ -21,7 +21,9 @@ class TrainConfig(FrozenConfig):
 
     data: DataConfig
     model: ForceField.Config
-    stages: tuple[Stage, ...] = Field(min_length=1, description="in order; each begins with the best of the one before")
+    stages: tuple[Stage, ...] = Field(
+        min_length=1, description="in order; each begins with the best mean, or the last noise, of the one before"
+    )
     members: int = Field(
         5, ge=1, description="networks in the ensemble, which differ in initial weights and in batches"
     )

@@ -129,8 +129,9 @@ class Run:
             self.position = replace(at, finished=True)
             self._save()
             return
+        handed_over = self.last if self.stage.trains_noise else self.best
         self.position = replace(at, stage=at.stage + 1, step=0, place=Place(), rollbacks=0)
-        self._enter_stage(self.best)
+        self._enter_stage(handed_over)
 
     def _run_stage(self) -> None:
         feed, config = self.setting.feed_for(self.position.stage), self.setting.config

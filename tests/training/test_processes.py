@@ -88,8 +88,8 @@ def test_a_killed_process_ends_the_job_which_then_goes_on(tmp_path: Path, count:
     for number, process in enumerate(processes):
         if number != victim:
             assert codes[number] != 0
-            ends = "The job ends: start the job again" if victim else "start the job again"  # JAX ends it with process 0
-            assert ends in process.said
+            ends = "The job ends: " if victim else ""  # without process 0, JAX may be the first to end the others
+            assert f"{ends}start the job again with the same command" in process.said
     train_together(config, run, count)
     assert "resuming" in run.with_name("run-0.log").read_text()
     np.testing.assert_array_equal(losses(run), losses(never_killed))

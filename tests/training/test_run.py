@@ -193,3 +193,16 @@ def test_a_resumed_run_remembers_that_it_went_back(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError):
         run_with(tmp_path, poison)()
     assert len(events(tmp_path, "rollback")) == ROLLBACKS
+
+
+@pytest.mark.parametrize(("kind", "handed_over"), [("squared_error", min), ("nll", lambda scores: scores[-1])])
+def test_what_a_stage_hands_over(kind: str, handed_over: Callable[[list[float]], float], tmp_path: Path) -> None:
+    """The best mean; but noise as it is in the end, even if it was better before."""
+    stages = [{"kind": kind, "steps": 40, "learning_rate": 0.3}, {"kind": kind, "steps": 1}]
+    run_with(tmp_path, lambda start, member, batch: 0.3 if batch > 25 else 0.0, stages=stages, validate_every=5)()
+    for member in (0, 1):
+        first, second = (
+            [e["criterion"][member] for e in events(tmp_path, "validation") if e["stage"] == stage] for stage in (0, 1)
+        )
+        assert second[0] == handed_over(first)
+        assert min(first) < first[-1]
