@@ -13,7 +13,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +64,8 @@ ROWS: dict[str, dict[str, Any]] = {
         "optimiser.offset_rate": 1.0,
     },
 }
-PLAIN_INITIALISATION = "mean, plain initialisation"
-"""How the mean gets on without scaled-down messages and outputs."""
+MEANS = {"scaled-down initialisation": None, "plain initialisation": 1.0}
+"""Scales of what messages, updates and readouts write at first; None for PaiNN's own."""
 
 
 def config_of(name: str, overrides: dict[str, Any], start_from: Path | None) -> Any:
@@ -122,7 +121,6 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
 
     folder = WORK / name / row.replace("/", "-")
     config = config_of(name, overrides, start_from)
-    begin = time.process_time()
     try:
         train(config, folder)
     except TrainingDivergedError as error:
@@ -131,8 +129,7 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
     kept = ("kind", "step", "energy_rmse", "force_rmse", "energy_nll", "force_nll", "energy_rzv", "force_rzv")
     steps = [event for event in history if event["event"] == "steps"]
     return {
-        "processor_seconds": time.process_time() - begin,
-        "skipped": sum(e["skipped"][0] for e in steps if e["step"] == max(s["step"] for s in steps)),
+        "skipped": sum({event["stage"]: event["skipped"][0] for event in steps}.values()),
         "largest_gradient": max(event["gradient_norm"][0] or 0.0 for event in steps),
         **{when: scored(name, config, folder / f"candidates/{when}.safetensors", folder) for when in ("best", "last")},
         "validation": [
@@ -143,6 +140,19 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
     }
 
 
+def trained_mean(name: str, row: str, write_scale: float | None) -> dict[str, Any]:
+    """Train a mean: its errors."""
+    from huefield.potentials import painn
+
+    usual = painn.WRITE_SCALE
+    painn.WRITE_SCALE = usual if write_scale is None else write_scale
+    found = trained(name, row, {}, None)
+    painn.WRITE_SCALE = usual
+    if "failed" in found and write_scale is None:
+        sys.exit(found["failed"])
+    return found
+
+
 def keep(name: str, row: str, found: dict[str, Any]) -> None:
     """Write a result beside those that are there."""
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
@@ -151,7 +161,7 @@ def keep(name: str, row: str, found: dict[str, Any]) -> None:
     if "failed" in found:
         print(f"{name}, {row}: {found['failed']}", file=sys.stderr)
         return
-    last = found["last"]
+    last = {key: value if value is not None else float("nan") for key, value in found["last"].items()}
     print(
         f"{name}, {row}: forces {1e3 * last['forces_rmse']:.1f} meV/Å, NLL {last['forces_nll']:.2f}, RZV "
         f"{last['forces_rzv']:.2f}; energies {1e3 * last['energy_rmse']:.1f} meV, NLL {last['energy_nll']:.2f}, RZV "
@@ -178,9 +188,9 @@ def draw(results: dict[str, Any], path: Path) -> None:
         for axis, (key, label, factor) in zip(axes, columns, strict=True):
             values = [factor * rows[row]["last"][key] for row in names]
             axis.plot(values, names, "o", color="#0072B2")
-            axis.axvline(values[-1], color="#D55E00", lw=1)
+            axis.axvline(factor * rows["recipe"]["last"][key], color="#D55E00", lw=1)
             axis.set(xlabel=label, title=name if axis is axes[0] else "")
-            if values and max(values) > 20 * abs(values[-1]):
+            if max(values) > 20 * abs(values[-1]):
                 axis.set_xscale("symlog", linthresh=1.0)
             axis.grid(axis="y", alpha=0.3)
     figure.savefig(path, dpi=160)
@@ -201,12 +211,16 @@ def main() -> None:
     if given.core is not None:
         os.sched_setaffinity(0, [given.core])
     for name in given.data:
-        mean = WORK / name / "mean" / "model.safetensors"
-        if not mean.is_file():
-            trained(name, "mean", {}, None)
+        done = results.get(name, {})
+        usual, plain = MEANS
+        if usual not in done:
+            keep(name, usual, trained_mean(name, usual, MEANS[usual]))
+        mean = WORK / name / usual / "model.safetensors"
         for row in given.only or ROWS:
-            if row not in results.get(name, {}):
+            if row not in done:
                 keep(name, row, trained(name, row, ROWS[row], mean))
+        if plain not in done and not given.only:
+            keep(name, plain, trained_mean(name, plain, MEANS[plain]))
 
 
 if __name__ == "__main__":

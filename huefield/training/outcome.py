@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from huefield.core.files import write_bytes
@@ -89,9 +88,9 @@ def choose(
 
 
 def objective(ensemble: Ensemble, data: Prepared, stage: AbstractStage, batch_size: int) -> float:
-    """What a stage minimises, of an ensemble's predictions for all structures."""
-    loss = eqx.filter_jit(lambda distribution, labels: stage.loss(distribution, labels, jnp.ones(())))
-    found = [loss(*predicted) for predicted in predictions(ensemble, data, batch_size)]
+    """What models are chosen by, of an ensemble's predictions for all structures."""
+    criterion = eqx.filter_jit(stage.criterion)
+    found = [criterion(*predicted) for predicted in predictions(ensemble, data, batch_size)]
     sums, counts = (
         np.sum([np.asarray(part, np.float64) for part in parts], axis=0)
         for parts in zip(*((each.sums, each.counts) for each in found), strict=True)

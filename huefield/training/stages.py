@@ -7,6 +7,7 @@ going from 1 to 0, then NLL.
 from abc import ABC, abstractmethod
 from typing import Annotated, Literal
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
@@ -41,6 +42,10 @@ class AbstractStage(FrozenConfig, ABC):
     @abstractmethod
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """The objective; ``progress`` goes from 0 to 1 over the stage."""
+
+    def criterion(self, distribution: Gaussian, labels: Labels) -> Averages:
+        """What models are chosen by: the objective at the end of the stage."""
+        return self.loss(distribution, labels, jnp.ones(()))
 
     def _reduced(self, terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Averages:
         terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight)
@@ -80,6 +85,10 @@ class BetaNLLStage(AbstractStage):
         """β-NLL of the marginals."""
         beta = self.beta_start + (self.beta_end - self.beta_start) * progress
         return self._reduced(likelihoods.beta_nll(distribution, labels, beta), labels, distribution)
+
+    def criterion(self, distribution: Gaussian, labels: Labels) -> Averages:
+        """The likelihood, whatever β ends with: weighted with variances, it would prefer those that are too large."""
+        return self._reduced(likelihoods.marginal_nll(distribution, labels), labels, distribution)
 
 
 class NLLStage(AbstractStage):

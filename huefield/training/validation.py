@@ -26,7 +26,7 @@ class Sums(eqx.Module):
     """Sums over what was observed of a batch."""
 
     criterion: Float[Array, " T"]
-    """Of the stage's own objective."""
+    """Of what models are chosen by."""
     criterion_counts: Float[Array, " T"]
     counts: Float[Array, " 2"]
     """Energies, and force components; so in all that follows."""
@@ -41,7 +41,7 @@ class Scores(eqx.Module):
     """Metrics of each member."""
 
     criterion: Float[np.ndarray, " M"]
-    """What models are chosen by: the stage's objective at its end."""
+    """What models are chosen by: :meth:`AbstractStage.criterion`."""
     energy_mae: Float[np.ndarray, " M"]
     energy_rmse: Float[np.ndarray, " M"]
     energy_nll: Float[np.ndarray, " M"]
@@ -57,7 +57,7 @@ class Scores(eqx.Module):
 
 def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Sums:
     """Sums for one member and one batch; what a prediction without variance says of noise counts as nothing."""
-    objective = stage.loss(distribution, labels, jnp.ones(()))
+    objective = stage.criterion(distribution, labels)
     half_squares, variance = squared_error(distribution, labels), distribution.variance()
     forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], labels.forces.shape)
     columns = [
