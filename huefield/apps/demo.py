@@ -1,14 +1,14 @@
 """Vanilla, white and colored ensembles on the data that come with huefield, side by side."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from huefield.apps.history import draw_history
-from huefield.core.files import replacing, write_bytes
+from huefield.apps.history import save_history_figure
+from huefield.core.files import write_bytes
 from huefield.data.dataset import BundledData
 from huefield.training import Trained, presets, train
-from huefield.training.history import read_history
 from huefield.training.reports import Report
 
 KINDS = ("vanilla", "white", "colored")
@@ -24,24 +24,22 @@ class Demo:
     files: list[Path]
 
 
-def run_demo(out: Path, report: Report, should_stop: Callable[[], bool], begin: Callable[[str], None]) -> Demo:
+def run_demo(
+    out: Path, showing: Callable[[str], AbstractContextManager[Report]], should_stop: Callable[[], bool]
+) -> Demo:
     """Train the three ensembles, each into a folder of its own, and compare them.
 
     Args:
         out: folder for all of it; what is there already is gone on with.
-        report: is told how far training is.
+        showing: given the kind of an ensemble, what is told how far its training is.
         should_stop: is asked after each step.
-        begin: is told the kind of the ensemble that is trained next.
     """
     trained, files = {}, []
     for kind in KINDS:
-        begin(kind)
         config = presets.preset("tiny", BundledData(), presets.noise_of_kind(kind))
-        trained[kind] = train(config, out / kind, report=report, should_stop=should_stop)
-        figure = out / kind / "history.png"
-        with replacing(figure) as temporary:
-            draw_history(read_history(out / kind / "history.jsonl")).savefig(temporary, format="png", dpi=160)
-        files += [trained[kind].model, figure]
+        with showing(kind) as report:
+            trained[kind] = train(config, out / kind, report=report, should_stop=should_stop)
+        files += [trained[kind].model, save_history_figure(out / kind)]
     table = comparison(trained)
     write_bytes(out / "comparison.md", table.encode())
     return Demo(trained, table, [out / "comparison.md", *files])

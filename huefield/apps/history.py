@@ -1,5 +1,6 @@
 """The curves of a training run."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
+from huefield.core.files import replacing
 from huefield.evaluation import plots
+from huefield.training.history import read_history
 
 Events = list[dict[str, Any]]
 
@@ -53,6 +56,15 @@ LETTER = 0.02
 """Width of a letter of a stage's name, relative to the axes."""
 LEVEL = 0.055
 """Distance of two lines of stages' names, relative to the axes."""
+
+
+def save_history_figure(run: Path, path: Path | None = None) -> Path:
+    """Draw the curves of a run into a file, ``history.png`` in its folder if none is named; the file."""
+    out = path or run / "history.png"
+    drawn = draw_history(read_history(run / "history.jsonl"))
+    with replacing(out) as temporary:
+        drawn.savefig(temporary, dpi=160)
+    return out
 
 
 def draw_history(events: Events) -> Figure:

@@ -10,6 +10,10 @@ import jax
 import numpy as np
 
 
+class NotFiniteError(ValueError):
+    """A number is NaN or infinite where it must not be."""
+
+
 def is_concrete(array: Any) -> bool:
     """Whether the values of an array are known now, outside of compiled code."""
     return not isinstance(array, jax.core.Tracer) and hasattr(array, "dtype")
@@ -25,7 +29,7 @@ def require_shape(name: str, array: Any, expected: Sequence[int | None]) -> None
 
 def require_finite(name: str, array: Any, *, hint: str = "") -> None:
     """Raise if any value is NaN or infinite, naming the first."""
-    _require(name, array, lambda a: np.isfinite(a), "finite", hint)
+    _require(name, array, lambda a: np.isfinite(a), "finite", hint, NotFiniteError)
 
 
 def require_non_negative(name: str, array: Any, *, hint: str = "") -> None:
@@ -43,7 +47,7 @@ def require_within(name: str, array: Any, lowest: int, highest: int) -> None:
     _require(name, array, lambda a: (a >= lowest) & (a <= highest), f"between {lowest} and {highest}", "")
 
 
-def _require(name: str, array: Any, holds: Any, adjective: str, hint: str) -> None:
+def _require(name: str, array: Any, holds: Any, adjective: str, hint: str, kind: type[ValueError] = ValueError) -> None:
     if not is_concrete(array):
         return
     values = np.asarray(array)
@@ -53,4 +57,4 @@ def _require(name: str, array: Any, holds: Any, adjective: str, hint: str) -> No
     where = tuple(int(i) for i in np.argwhere(bad)[0])
     place = f" at index {where if len(where) > 1 else where[0]}" if where else ""
     more = f" ({int(bad.sum())} of {values.size} values are wrong)" if values.size > 1 else ""
-    raise ValueError(f"{name} must be {adjective}, but is {values[where]}{place}{more}" + (f"; {hint}" if hint else ""))
+    raise kind(f"{name} must be {adjective}, but is {values[where]}{place}{more}" + (f"; {hint}" if hint else ""))

@@ -1,17 +1,24 @@
 """Members that were trained one by one, put together."""
 
+import json
+import shutil
 from pathlib import Path
 
+import equinox as eqx
 import jax
 
+from huefield.core.files import alone_in, require_writable
 from huefield.forcefield import Ensemble
 from huefield.modelfile import load, save
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config
 from huefield.training.feed import Prepared
-from huefield.training.job import cutoff_of, member_folder, references_for
-from huefield.training.outcome import MODEL, Candidates, Trained, conclude
+from huefield.training.job import DIGESTS, cutoff_of, digest, member_folder, references_for
+from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import Report
+
+SAME_EV = 1e-6
+"""Energies of single atoms that differ by less are the same: machines round differently."""
 
 
 def assemble(
@@ -31,15 +38,23 @@ def assemble(
         report: is told what was chosen.
     """
     folder = Path(out)
-    if paths is not None:
-        with jax.enable_x64(True):  # whatever precision they were trained in
-            ensemble = _joined(paths)
-            save(ensemble, folder / MODEL)
-        return Trained(ensemble, folder / MODEL, {})
-    folders, config = _members_of(folder, allow_missing)
-    with jax.enable_x64(config.precision == "float64"):
-        candidates = _candidates(folders, config)
-        return conclude(candidates, _data_for(config, candidates.best), config, folder, report)
+    require_writable(folder)
+    with alone_in(folder):
+        if paths is not None:
+            return _as_they_are(folder, paths)
+        folders, config = _members_of(folder, allow_missing)
+        with jax.enable_x64(config.precision == "float64"):
+            candidates = _candidates(folders, config)
+            return conclude(candidates, _data_for(folders[0], config, candidates.best), config, folder, report)
+
+
+def _as_they_are(folder: Path, paths: list[Path]) -> Trained:
+    with jax.enable_x64(True):  # whatever precision they were trained in
+        ensemble = _joined(paths)
+        (folder / SCORES).unlink(missing_ok=True)  # of what was there before
+        shutil.rmtree(folder / CANDIDATES, ignore_errors=True)
+        save(ensemble, folder / MODEL)
+    return Trained(ensemble, folder / MODEL, {})
 
 
 def _joined(paths: list[Path]) -> Ensemble:
@@ -47,51 +62,81 @@ def _joined(paths: list[Path]) -> Ensemble:
     if twice:
         raise ValueError(f"{twice[0]} is named twice: an ensemble of copies would be too sure of itself")
     loaded = [load(path) for path in paths]
+    first = loaded[0]
     for path, one in zip(paths, loaded, strict=True):
-        if one.atom_energies != loaded[0].atom_energies:
+        if _precision(one) != _precision(first):
             raise ValueError(
-                f"{path} has other energies of single atoms than {paths[0]}: was it trained on other data?"
+                f"{path} is of {_precision(one)}, but {paths[0]} of {_precision(first)}: train them in one precision"
+            )
+        ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
+        if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
+            raise ValueError(
+                f"{path} has other energies of single atoms than {paths[0]} ({theirs} and {ours} eV by atomic number): "
+                "was it trained on other data? Give all members the same with references: {kind: given}"
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
-    return ensemble.with_atom_energies(dict(loaded[0].atom_energies))
+    return ensemble.with_atom_energies(dict(first.atom_energies))
+
+
+def _precision(ensemble: Ensemble) -> str:
+    return str(jax.tree.leaves(eqx.filter(ensemble.members, eqx.is_inexact_array))[0].dtype)
 
 
 def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:
     if config.selection == "member":
         best = _joined([folder / MODEL for folder in folders])
         return Candidates(best, best)
+    for folder in folders:
+        for name in Candidates.files():
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder / name} is missing: start training of that member again, which writes it")
     return Candidates(*(_joined([folder / name for folder in folders]) for name in Candidates.files()))
 
 
-def _data_for(config: TrainConfig, ensemble: Ensemble) -> dict[str, Prepared]:
-    """All parts of the data but the one for training."""
+def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str, Prepared]:
+    """All parts of the data but the one for training; they must be what members were trained with."""
     try:
         parts = config.data.load()
     except (OSError, ValueError) as error:
         raise ValueError(
-            f"what to keep of the members is chosen on the validation data, which cannot be read: {error}. Put them "
-            "back, or name the model files to put together as they are"
+            f"the data that the ensemble is chosen and scored on cannot be read from {Path.cwd()}: {error}. Go to the "
+            "folder that members were trained from, or name the model files, to put them together as they are"
         ) from error
+    for name, expected in json.loads((member / DIGESTS).read_text()).items():
+        if name not in parts or digest(parts[name]) != expected:
+            raise ValueError(
+                f"the data for {name} are not those that the members were trained with: put them back, or name the "
+                "model files, to put them together as they are"
+            )
     references = references_for(config, parts["train"], ensemble)
     return {name: Prepared.of(part, cutoff_of(config), references) for name, part in parts.items() if name != "train"}
 
 
 def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainConfig]:
     """Folders of the trained members of a run, and the settings that they must all have been trained with."""
-    folders = sorted(folder.glob("member-*"), key=lambda path: int(path.name.split("-")[1]))
-    found = [path for path in folders if (path / MODEL).is_file()]
-    if not found:
+    some = [path.parent for path in sorted(folder.glob(f"member-*/{MODEL}"))]
+    if not some:
         raise ValueError(f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`")
-    configs = {path: parse_config((path / "config.yaml").read_text(), str(path)) for path in found}
-    first = configs[found[0]]
-    for path, config in configs.items():
-        changed = differences(first.result_digest_input, config.result_digest_input)
+    first = _config_of(some[0])
+    wanted = [member_folder(folder, number) for number in range(first.members)]
+    found = [path for path in wanted if (path / MODEL).is_file()]
+    for path in found:
+        changed = differences(first.result_digest_input, _config_of(path).result_digest_input)
         if changed:
-            raise ValueError(f"{path} was trained with other settings than {found[0]}: {changed[0]}")
-    missing = [m for m in range(first.members) if member_folder(folder, m) not in found]
+            raise ValueError(f"{path} was trained with other settings than {some[0]}: {changed[0]}")
+        if (path / DIGESTS).read_text() != (some[0] / DIGESTS).read_text():
+            raise ValueError(f"{path} was trained with other data than {some[0]}: train one of them anew")
+    missing = [str(number) for number, path in enumerate(wanted) if path not in found]
     if missing and not allow_missing:
         raise ValueError(
-            f"members {', '.join(map(str, missing))} of {first.members} are not trained yet: train them, or put the "
-            "others together with --allow-missing"
+            f"members {', '.join(missing)} of {first.members} are not trained yet: train them, or put the others "
+            "together with --allow-missing"
         )
     return found, first
+
+
+def _config_of(member: Path) -> TrainConfig:
+    for name in ("config.yaml", DIGESTS):
+        if not (member / name).is_file():
+            raise ValueError(f"{member / name} is missing: start training of that member again, which writes it")
+    return parse_config((member / "config.yaml").read_text(), str(member / "config.yaml"))

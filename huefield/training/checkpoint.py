@@ -91,6 +91,8 @@ def save_checkpoint(folder: Path, contents: Contents, position: Position, finger
     newest = found.index(path)
     for other in (*found[:newest], *found[newest + KEPT :]):  # newer ones are damaged, or a future that was given up
         other.unlink(missing_ok=True)
+    for left in folder.glob(".step-*"):  # by a process that was killed while it wrote
+        left.unlink(missing_ok=True)
     return path
 
 

@@ -4,6 +4,7 @@
 ``config.yaml``            the complete configuration
 ``references.json``        energies of single atoms
 ``split.json``             which structures are for what, by their numbers in the data
+``digests.json``           of the data for training and validation: other data have others
 ``history.jsonl``          what happened, one event a line
 ``tensorboard/``           the same for TensorBoard, if the configuration asks for it
 ``checkpoints/``           the last states, to go on from
@@ -17,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +39,16 @@ from huefield.training.checkpoint import saying_what_is_safe
 from huefield.training.config import TrainConfig, to_yaml
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import TAG, Feed, Prepared, validation_batches
-from huefield.training.mesh import Layout, first_process
-from huefield.training.outcome import Candidates, Trained, conclude
+from huefield.training.mesh import KEPT_PROGRAMS, Layout, first_process
+from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.reports import Report
 from huefield.training.run import Run, Setting
 from huefield.training.transfer import require_transferable, transferred
 from huefield.training.validation import Validator
 
+DIGESTS = "digests.json"
+DECISIVE = ("train", "validation")
+"""Parts of the data that a result depends on."""
 OUTLIER = 100.0
 HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
 
@@ -94,6 +99,7 @@ def _train(
         require_transferable(saved, config.model, members)
     references = references_for(config, parts["train"], saved)
     prepared = {name: Prepared.of(part, cutoff, references) for name, part in parts.items()}
+    digests = {name: digest(parts[name]) for name in DECISIVE}
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)
     batches = validation_batches(prepared["validation"], layout, config.batch_size)
     setting = Setting(
@@ -104,7 +110,7 @@ def _train(
             prepared["train"], layout, config.batch_size, config.buckets, order_keys(config, members, stage)
         ),
         folder=folder,
-        fingerprint=fingerprint(config, members, prepared),
+        fingerprint=fingerprint(config, members, digests),
         report=report,
         should_stop=should_stop,
         diagnose=lambda one, batches, stage: diagnose(one, prepared["train"], batches, stage),
@@ -112,8 +118,13 @@ def _train(
     with alone_in(folder) if first_process() else nullcontext():
         run = Run(setting, ensemble.members)
         run.resume()  # or say what has changed, before anything is written
+        if not run.resumed and (folder / MODEL).exists():
+            raise ValueError(
+                f"{folder / MODEL} is there, but no checkpoint of the run that it came from: train into another folder "
+                "with --out, or move the model away"
+            )
         if first_process():
-            _write_inputs(config, parts, references, folder)
+            _write_inputs(config, parts, references, digests, folder)
         ends = (
             Ensemble(jax.tree.map(_on_device, end), atom_energies=ensemble.atom_energies) for end in layout.fetch(run())
         )
@@ -126,7 +137,7 @@ def _on_device(leaf: Any) -> Any:
 
 def require_usable(parts: Parts) -> None:
     """Raise where training would fail, or mean nothing, hours later."""
-    for name in ("train", "validation"):
+    for name in DECISIVE:
         if name not in parts:
             raise ValueError(f"the split has no part {name!r}, only {list(parts)}: name one so")
         if not len(parts[name]):
@@ -193,16 +204,16 @@ def initial_ensemble(
     energies = {number_of_symbol[name]: energy for name, energy in references.energies_ev[TAG].items()}
     if saved is not None:
         return transferred(saved, config.model, members).with_atom_energies(energies)
-    scale = force_scale(data)
-
-    @eqx.filter_jit
-    @eqx.filter_vmap
-    def build(key: Key[Array, ""]) -> ForceField:
-        built = config.model.build(key=key)
-        return ForceField(built.potential.with_energy_scale(scale), built.noise)
-
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
-    return Ensemble(build(keys)).with_atom_energies(energies)
+    scale = force_scale(data)
+    built = _compiled_build(config.model)(keys)
+    scaled = eqx.filter_vmap(lambda member: ForceField(member.potential.with_energy_scale(scale), member.noise))(built)
+    return Ensemble(scaled).with_atom_energies(energies)
+
+
+@lru_cache(KEPT_PROGRAMS)
+def _compiled_build(config: ForceField.Config) -> Callable[[Key[Array, " M"]], ForceField]:
+    return eqx.filter_jit(eqx.filter_vmap(lambda key: config.build(key=key)))
 
 
 def force_scale(data: Prepared) -> float:
@@ -219,23 +230,27 @@ def force_scale(data: Prepared) -> float:
     return float(np.sqrt(total / count)) if count and total else 1.0
 
 
-def fingerprint(config: TrainConfig, members: range, prepared: dict[str, Prepared]) -> dict[str, Any]:
-    """What a checkpoint may only be used with: settings that results depend on, members, and data."""
-    digests = {name: _digest(prepared[name]) for name in ("train", "validation")}
-    return {"config": config.result_digest_input, "members": list(members), "data": digests}
+def fingerprint(config: TrainConfig, members: range, digests: dict[str, str]) -> dict[str, Any]:
+    """What a checkpoint may only be used with: settings that results depend on, members, data, what it started from."""
+    begun = None if config.start_from is None else hashlib.sha256(config.start_from.read_bytes()).hexdigest()
+    settings = config.result_digest_input
+    return {"config": settings, "members": list(members), "data": digests, "content of start_from": begun}
 
 
-def _digest(data: Prepared) -> str:
+def digest(part: Part) -> str:
     """Of all structures and labels: other data have another."""
     hasher = hashlib.sha256()
-    for block in data.part.blocks():
+    for block in part.blocks():
         for name in HASHED:
             hasher.update(np.ascontiguousarray(getattr(block, name)).tobytes())
     return hasher.hexdigest()
 
 
-def _write_inputs(config: TrainConfig, parts: Parts, references: AtomicReferences, folder: Path) -> None:
+def _write_inputs(
+    config: TrainConfig, parts: Parts, references: AtomicReferences, digests: dict[str, str], folder: Path
+) -> None:
     write_bytes(folder / "config.yaml", to_yaml(config).encode())
     references.save(folder / "references.json")
     indices = {name: part.indices.tolist() for name, part in parts.items()}
     write_bytes(folder / "split.json", json.dumps(indices).encode())
+    write_bytes(folder / DIGESTS, (json.dumps(digests, indent=1) + "\n").encode())

@@ -19,6 +19,10 @@ from huefield.core.config import FrozenConfig
 from huefield.core.trees import is_array_like
 
 MEMBER, DATA = "member", "data"
+STATES, BATCHES, SHARED = PartitionSpec(MEMBER), PartitionSpec(MEMBER, DATA), PartitionSpec(None, DATA)
+"""How arrays are laid out: those of members, batches of each member, and batches that all members look at."""
+KEPT_PROGRAMS = 32
+"""Compiled programs that a process keeps for the next run with the same settings."""
 Tree = TypeVar("Tree")
 
 
@@ -38,18 +42,9 @@ class Layout:
         require_work_for_all([device.process_index for device in found], member * data)
         self.mesh = Mesh(np.array(found[: member * data]).reshape(member, data), (MEMBER, DATA))
         self.num_members, self.data_parts = num_members, data
-        self.states, self.batches = PartitionSpec(MEMBER), PartitionSpec(MEMBER, DATA)
-        self.shared = PartitionSpec(None, DATA)
+        self.states, self.batches, self.shared = STATES, BATCHES, SHARED
         self.several_processes = jax.process_count() > 1
         self._gather = jax.jit(lambda tree: tree, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
-
-    def compiled(
-        self, function: Callable[..., Any], given: tuple[PartitionSpec, ...], donated: tuple[int, ...] = ()
-    ) -> Callable[..., Any]:
-        """Compile a function of each device's part of the arguments; its results have the leading axis of members."""
-        local = jax.shard_map(function, mesh=self.mesh, in_specs=given, out_specs=self.states, check_vma=False)
-        # Without out_shardings, XLA may lay out a result differently than the argument it becomes: compiled twice.
-        return jax.jit(local, donate_argnums=donated, out_shardings=NamedSharding(self.mesh, self.states))
 
     def put(self, tree: Any, spec: PartitionSpec) -> Any:
         """Whole arrays, which every process has or can gather, laid out over the devices."""
@@ -100,6 +95,15 @@ class Layout:
     def agreed(self, wanted: bool) -> bool:
         """Whether any process wants it."""
         return bool(np.any(multihost_utils.process_allgather(np.array(wanted)))) if self.several_processes else wanted
+
+
+def compiled(
+    function: Callable[..., Any], mesh: Mesh, given: tuple[PartitionSpec, ...], donated: tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """Compile a function of each device's part of the arguments; its results have the leading axis of members."""
+    local = jax.shard_map(function, mesh=mesh, in_specs=given, out_specs=STATES, check_vma=False)
+    # Without out_shardings, XLA may lay out a result differently than the argument it becomes: compiled twice.
+    return jax.jit(local, donate_argnums=donated, out_shardings=NamedSharding(mesh, STATES))
 
 
 def grid(num_members: int, num_devices: int, config: MeshConfig) -> tuple[int, int]:

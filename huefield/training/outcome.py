@@ -7,6 +7,7 @@ ensemble as a whole is then better, in mean and in variance, with the last param
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
+from huefield.core.checks import NotFiniteError
 from huefield.core.files import write_bytes
 from huefield.forcefield import Ensemble
 from huefield.modelfile import save
@@ -26,6 +28,8 @@ from huefield.training.scoring import EnsembleScores, predictions, score
 from huefield.training.stages import AbstractStage
 
 MODEL = "model.safetensors"
+SCORES = "scores.json"
+CANDIDATES = "candidates"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,35 +53,35 @@ class Candidates(NamedTuple):
     @classmethod
     def files(cls) -> list[str]:
         """Where they are kept in the folder of a run."""
-        return [f"candidates/{name}.safetensors" for name in cls._fields]
+        return [f"{CANDIDATES}/{name}.safetensors" for name in cls._fields]
 
 
 def conclude(
     candidates: Candidates, prepared: dict[str, Prepared], config: TrainConfig, folder: Path, report: Report
 ) -> Trained:
     """Choose, score and save."""
-    chosen = candidates.best
+    chosen, kept = candidates.best, {}
     if config.selection == "ensemble":
+        kept = dict(zip(Candidates.files(), candidates, strict=True))
         chosen = choose(candidates, prepared["validation"], config.stages[-1], config.batch_size, report)
     scores = {
         name: score(chosen, data, config.batch_size) for name, data in prepared.items() if name != "train" and len(data)
     }
     path = folder / MODEL
     if first_process():
-        for name, candidate in zip(Candidates.files(), candidates, strict=True):
-            if config.selection == "ensemble":
-                save(candidate, folder / name)
+        for name, candidate in kept.items():
+            save(candidate, folder / name)
         save(chosen, path)
         table = {name: entry.as_dict() for name, entry in scores.items()}
-        write_bytes(folder / "scores.json", (json.dumps(plain(table), indent=1) + "\n").encode())
+        write_bytes(folder / SCORES, (json.dumps(plain(table), indent=1) + "\n").encode())
     return Trained(chosen, path, scores)
 
 
 def choose(
     candidates: Candidates, validation: Prepared, stage: AbstractStage, batch_size: int, report: Report
 ) -> Ensemble:
-    """The candidate whose predictions, of the ensemble as a whole, have the lower objective of the last stage."""
-    best, last = (objective(each, validation, stage, batch_size) for each in (candidates.best, candidates.last))
+    """The candidate whose predictions, of the ensemble as a whole, have the lower criterion of the last stage."""
+    best, last = (criterion(each, validation, stage, batch_size) for each in candidates)
     if last < best:
         report(
             f"keeping each member's last parameters: the ensemble's {stage.kind} on validation data is {last:.4g}, "
@@ -87,12 +91,16 @@ def choose(
     return candidates.best
 
 
-def objective(ensemble: Ensemble, data: Prepared, stage: AbstractStage, batch_size: int) -> float:
-    """What models are chosen by, of an ensemble's predictions for all structures."""
-    criterion = eqx.filter_jit(stage.criterion)
-    found = [criterion(*predicted) for predicted in predictions(ensemble, data, batch_size)]
+def criterion(ensemble: Ensemble, data: Prepared, stage: AbstractStage, batch_size: int) -> float:
+    """What models are chosen by, of an ensemble's predictions for all structures; infinite where one is no number."""
+    program = eqx.filter_jit(stage.criterion)
+    try:
+        found = [program(*predicted) for predicted in predictions(ensemble, data, batch_size)]
+    except NotFiniteError:
+        return math.inf
     sums, counts = (
         np.sum([np.asarray(part, np.float64) for part in parts], axis=0)
         for parts in zip(*((each.sums, each.counts) for each in found), strict=True)
     )
-    return float(np.sum(sums / np.maximum(counts, 1)))
+    total = float(np.sum(sums / np.maximum(counts, 1)))
+    return total if math.isfinite(total) else math.inf

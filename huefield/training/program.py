@@ -1,16 +1,18 @@
 """The compiled programs of a stage: all members take one step, each on its own batch, on all devices."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool
 
 from huefield.data.batching import Batch
 from huefield.forcefield import ForceField, Strategy, map_members
-from huefield.training.mesh import DATA, Layout
+from huefield.training.mesh import BATCHES, DATA, KEPT_PROGRAMS, STATES, Layout, compiled
 from huefield.training.stages import AbstractStage
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step
 
@@ -27,13 +29,12 @@ class StageProgram:
         strategy: Strategy = "auto",
     ) -> None:
         self.stage, self.layout = stage, layout
-        optimiser = optimiser_for(stage, config)
-        begin = eqx.filter_vmap(lambda member: start(member, optimiser))
-        self.begun: MemberState = eqx.filter_eval_shape(lambda given: begin(given), members)
+        self._start = _compiled_start(stage, config)
+        self.begun: MemberState = eqx.filter_eval_shape(self._start, members)
         """Shapes of the states."""
         self.static = eqx.partition(self.begun, _is_shape)[1]
-        self._start = eqx.filter_jit(lambda given: begin(given))
-        self._step = layout.compiled(self._local_step(config, strategy), (layout.states, layout.batches), (0,))
+        axis = DATA if layout.data_parts > 1 else None
+        self._step = _compiled_step(layout.mesh, self.static, stage, config, axis, strategy)
 
     def start(self, members: ForceField) -> MemberState:
         """The states before the first step."""
@@ -44,19 +45,31 @@ class StageProgram:
         arrays, metrics = self._step(eqx.filter(states, eqx.is_array), batch)
         return eqx.combine(arrays, self.static), metrics
 
-    def _local_step(self, config: OptimiserConfig, strategy: Strategy) -> Callable[..., Any]:
-        axis = DATA if self.layout.data_parts > 1 else None
 
-        def one(given: tuple[MemberState, Batch]) -> tuple[MemberState, StepMetrics]:
-            arrays, batch = given
-            state = eqx.combine(arrays, self.static)
-            after, metrics = step(state, batch.graph, batch.labels, self.stage, config, axis)
-            return eqx.filter(after, eqx.is_array), metrics
+@lru_cache(KEPT_PROGRAMS)
+def _compiled_start(stage: AbstractStage, config: OptimiserConfig) -> Callable[[ForceField], MemberState]:
+    optimiser = optimiser_for(stage, config)
+    return eqx.filter_jit(eqx.filter_vmap(lambda member: start(member, optimiser)))
 
-        def local(arrays: MemberState, batch: Batch) -> tuple[MemberState, StepMetrics]:
-            return map_members(one, (arrays, jax.tree.map(lambda x: x[:, 0], batch)), strategy)
 
-        return local
+@lru_cache(KEPT_PROGRAMS)
+def _compiled_step(
+    mesh: Mesh,
+    static: MemberState,
+    stage: AbstractStage,
+    config: OptimiserConfig,
+    axis: str | None,
+    strategy: Strategy,
+) -> Callable[..., Any]:
+    def one(given: tuple[MemberState, Batch]) -> tuple[MemberState, StepMetrics]:
+        arrays, batch = given
+        after, metrics = step(eqx.combine(arrays, static), batch.graph, batch.labels, stage, config, axis)
+        return eqx.filter(after, eqx.is_array), metrics
+
+    def local(arrays: MemberState, batch: Batch) -> tuple[MemberState, StepMetrics]:
+        return map_members(one, (arrays, jax.tree.map(lambda x: x[:, 0], batch)), strategy)
+
+    return compiled(local, mesh, (STATES, BATCHES), (0,))
 
 
 @eqx.filter_jit

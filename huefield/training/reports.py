@@ -53,7 +53,7 @@ class Clock:
         self._begin: tuple[int, float] | None = None
 
     def rate(self, step: int) -> float:
-        """Since the second time that it was asked."""
+        """Since the first time that it was asked, which gives 0."""
         now = time.perf_counter()
         if self._begin is None or step <= self._begin[0]:
             self._begin = (step, now)

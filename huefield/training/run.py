@@ -120,7 +120,7 @@ class Run:
         if self.stage.initialise_noise:
             members = self._with_noise_from_errors(members)
         self._hold(self._begun(members, self.program.start(members)))
-        self._validate()  # what a stage starts from is its first candidate: it cannot make anything worse
+        self._validate()  # what a stage starts from is its first candidate
         self._save()
 
     def _next_stage(self) -> None:
@@ -226,6 +226,11 @@ class Run:
             self._give_up(int(failures.argmax()), feed)
         loaded = load_newest(self._checkpoints, self._contents(), self.setting.fingerprint, self.setting.report)
         assert loaded is not None  # noqa: S101 - one is written at the beginning of each stage
+        if loaded[1].stage != at.stage:
+            raise CheckpointError(
+                f"steps of member {names} fail, and the checkpoint to go back to in {self._checkpoints} is damaged: "
+                "start the same command again, which goes on from the stage before"
+            )
         rates = self.setting.layout.fetch(self.states.rate)
         slower = np.where(bad, SMALLER_RATE, 1.0).astype(rates.dtype) * rates
         contents = eqx.tree_at(lambda c: c.states.rate, loaded[0], slower)
@@ -248,8 +253,8 @@ class Run:
         raise TrainingDivergedError(
             f"training of member {member} fails again and again by step {self.position.step} of stage "
             f"{self.position.stage + 1} ({self.stage.kind}), {ROLLBACKS} times with a smaller learning "
-            f"rate. {found}\nThe last good state is in {self._checkpoints}. Try a smaller learning rate, or leave the "
-            "structures out"
+            f"rate. {found}\nTrain into another folder (--out) with a smaller learning rate, or without those "
+            "structures"
         )
 
     @property
@@ -283,7 +288,8 @@ class Run:
         self.program = self._program(self.first, position.stage)
         self._hold(contents)
         self.position = position
-        self.setting.report(f"resuming at step {position.step} of stage {position.stage + 1} ({self.stage.kind})")
+        where = f"resuming at step {position.step} of stage {position.stage + 1} ({self.stage.kind})"
+        self.setting.report("this run is finished: scoring it again" if position.finished else where)
         self.resumed = True
 
     def _hold(self, contents: Contents) -> None:
@@ -301,10 +307,12 @@ class Run:
         if self.setting.layout.several_processes and self.position.step % config.report_every:
             return
         if self.setting.layout.agreed(self.setting.should_stop()):
-            if self._healthy():  # else the checkpoint before the failures is the one to go on from
+            healthy = self._healthy()  # else the checkpoint before the failures is the one to go on from
+            if healthy:
                 self._save()
+            kept = "which is saved" if healthy else "where steps fail; the state before that is saved"
             raise TrainingStoppedError(
-                f"stopped at step {self.position.step} of stage {self.position.stage + 1}, which is saved in "
+                f"stopped at step {self.position.step} of stage {self.position.stage + 1}, {kept} in "
                 f"{self.setting.folder}; the same command goes on from there"
             )
 

@@ -13,7 +13,8 @@ def require_transferable(saved: Ensemble, config: ForceField.Config, members: ra
     """Raise unless a saved ensemble has these members, and their mean is of this architecture."""
     if members.stop > saved.num_members:
         raise ValueError(
-            f"the configuration asks for {members.stop} members, but the model to start from has {saved.num_members}"
+            f"there is no member {members.stop - 1} in the model to start from, which has {saved.num_members}, counted "
+            "from 0: set members to no more than that"
         )
     old, new = (c.model_dump(mode="json") for c in (saved.members.potential.config, config.potential))
     changed = differences(old, new, "model.potential")

@@ -5,12 +5,14 @@ at the end, in double precision.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from huefield.core import Gaussian, Labels
@@ -18,7 +20,7 @@ from huefield.core.lowrank import log_density
 from huefield.data.batching import Batch
 from huefield.forcefield import ForceField, Strategy, map_members
 from huefield.training.likelihoods import squared_error
-from huefield.training.mesh import DATA, Layout
+from huefield.training.mesh import DATA, KEPT_PROGRAMS, SHARED, STATES, Layout, compiled
 from huefield.training.stages import AbstractStage
 
 
@@ -91,31 +93,28 @@ class Validator:
 
     def __init__(self, batches: Sequence[Batch], layout: Layout, strategy: Strategy, has_variance: bool) -> None:
         self.batches, self.layout, self.strategy, self.has_variance = batches, layout, strategy, has_variance
-        self._programs: dict[AbstractStage, Callable[..., Any]] = {}
 
     def __call__(self, members: ForceField, stage: AbstractStage) -> Scores:
         """Look at all batches; ``members`` have a leading axis."""
         arrays, static = eqx.partition(members, eqx.is_array)
-        program = self._program(stage, static)
+        program = _compiled_sums(self.layout.mesh, static, stage, self.strategy)
         found = [self.layout.fetch(program(arrays, batch)) for batch in self.batches]
         total = jax.tree.map(lambda *parts: np.sum([np.asarray(p, np.float64) for p in parts], axis=0), *found)
         return scores_of(total, self.has_variance and stage.trains_noise)
 
-    def _program(self, stage: AbstractStage, static: ForceField) -> Callable[..., Any]:
-        if stage not in self._programs:
 
-            def local(arrays: ForceField, batch: Batch) -> Sums:
-                here = jax.tree.map(lambda x: x[0, 0], batch)
+@lru_cache(KEPT_PROGRAMS)
+def _compiled_sums(mesh: Mesh, static: ForceField, stage: AbstractStage, strategy: Strategy) -> Callable[..., Any]:
+    def local(arrays: ForceField, batch: Batch) -> Sums:
+        here = jax.tree.map(lambda x: x[0, 0], batch)
 
-                def one(leaves: ForceField) -> Sums:
-                    member = eqx.combine(leaves, static)
-                    sums = sums_of(member(here.graph), here.labels, stage)
-                    return jax.tree.map(lambda s: jax.lax.psum(s, DATA), sums)
+        def one(leaves: ForceField) -> Sums:
+            sums = sums_of(eqx.combine(leaves, static)(here.graph), here.labels, stage)
+            return jax.tree.map(lambda s: jax.lax.psum(s, DATA), sums)
 
-                return map_members(one, arrays, self.strategy)
+        return map_members(one, arrays, strategy)
 
-            self._programs[stage] = self.layout.compiled(local, (self.layout.states, self.layout.shared))
-        return self._programs[stage]
+    return compiled(local, mesh, (STATES, SHARED))
 
 
 def scores_of(total: Any, with_noise: bool) -> Scores:

@@ -9,7 +9,7 @@ from huefield.data.references import AtomicReferences
 from huefield.forcefield import Ensemble, ForceField
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import TAG, Prepared
-from huefield.training.outcome import Candidates, choose, objective
+from huefield.training.outcome import Candidates, choose, criterion
 from huefield.training.scoring import score
 from tests.training.helpers import write_waters
 
@@ -42,13 +42,13 @@ def with_noise(levels: float) -> Ensemble:
     return Ensemble(members).with_atom_energies({1: 0.0, 8: -2000.0})
 
 
-def test_the_objective_is_that_of_the_whole_ensemble(data: Prepared) -> None:
+def test_the_criterion_is_that_of_the_whole_ensemble(data: Prepared) -> None:
     """Which has the spread of members in its variance."""
     scores, ensemble = score(with_noise(0.5), data, 3), with_noise(0.5)
     nll = scores.energy.nll * scores.energy.count + scores.forces.nll * scores.forces.count
-    assert objective(ensemble, data, NLLStage(steps=1), 3) == pytest.approx(nll / len(data), rel=1e-5)
+    assert criterion(ensemble, data, NLLStage(steps=1), 3) == pytest.approx(nll / len(data), rel=1e-5)
     squares = scores.energy.rmse**2 * scores.energy.count + scores.forces.rmse**2 * scores.forces.count
-    assert objective(ensemble, data, SquaredErrorStage(steps=1), 8) == pytest.approx(
+    assert criterion(ensemble, data, SquaredErrorStage(steps=1), 8) == pytest.approx(
         0.5 * squares / len(data), rel=1e-5
     )
 

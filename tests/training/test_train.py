@@ -17,12 +17,10 @@ from huefield.training import (
     TrainConfig,
     TrainingStoppedError,
     ValidationReport,
-    assemble,
     parse_config,
     train,
 )
 from huefield.training.history import read_history
-from huefield.training.outcome import Candidates
 from tests.training.helpers import config_for, waters, write_waters
 
 
@@ -102,21 +100,6 @@ def test_training_lowers_the_error(data: Path, tmp_path: Path) -> None:
 def test_the_same_configuration_gives_the_same_bytes(data: Path, tmp_path: Path, finished: Path) -> None:
     train(config_for(data, precision="float64"), tmp_path)
     assert (tmp_path / "model.safetensors").read_bytes() == (finished / "model.safetensors").read_bytes()
-
-
-def test_a_member_alone_is_the_same_as_among_others(data: Path, tmp_path: Path, finished: Path) -> None:
-    config = config_for(data, precision="float64")
-    train(config, tmp_path, member=1)
-    made = assemble(tmp_path, allow_missing=True)
-    assert made.model == tmp_path / "model.safetensors"
-    assert made.ensemble.num_members == 1
-    alone = json.loads((tmp_path / "member-1" / "scores.json").read_text())
-    assert json.loads((tmp_path / "scores.json").read_text()) == alone
-    with jax.enable_x64(True):
-        together = model_of(finished)
-        second = huefield.Ensemble.from_members([together.member(1)])
-        assert largest_difference(model_of(tmp_path), second) < 1e-10
-        assert model_of(tmp_path).atom_energies == together.atom_energies
 
 
 @pytest.mark.parametrize("stop_after", [1, 9])
@@ -270,7 +253,7 @@ class TestBadInput:
 
     def test_too_few_members_to_start_from(self, data: Path, tmp_path: Path, finished: Path) -> None:
         start = str(finished / "model.safetensors")
-        with pytest.raises(ValueError, match="asks for 3 members, but the model to start from has 2"):
+        with pytest.raises(ValueError, match="no member 2 in the model to start from, which has 2"):
             train(config_for(data, members=3, start_from=start), tmp_path)
 
     def test_noise_to_initialise_without_noise(self, data: Path) -> None:
@@ -301,22 +284,6 @@ class TestBadInput:
         references = {"kind": "given", "energies_ev": {"a": {"H": 0.0, "O": -2000.0}, "b": {"H": 1.0}}}
         with pytest.raises(ValueError, match="one data set"):
             train(config_for(data, references=references), tmp_path)
-
-    def test_members_that_are_missing(self, tmp_path: Path, data: Path, finished: Path) -> None:
-        folder = tmp_path / "member-1"
-        folder.mkdir()
-        for name in ("config.yaml", "model.safetensors", *Candidates.files()):
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_bytes((finished / name).read_bytes())
-        with pytest.raises(ValueError, match="members 0 of 2 are not trained yet"):
-            assemble(tmp_path)
-        assert assemble(tmp_path, allow_missing=True).ensemble.num_members == 2
-        with pytest.raises(ValueError, match="named twice"):
-            assemble(tmp_path, 2 * [folder / "model.safetensors"])
-
-    def test_nothing_to_assemble(self, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="no trained member"):
-            assemble(tmp_path)
 
 
 class TestConfig:

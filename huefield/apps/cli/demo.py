@@ -1,28 +1,30 @@
 """``huefield demo``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from huefield.training.reports import Report
 
 
 def demo(out: Annotated[Path, typer.Option(help="Folder for models, curves and the table.")] = Path("demo")) -> None:
     """Train vanilla, white and colored ensembles on the bundled data, and compare their error bars."""
-    from huefield.apps.cli.progress import run_progress, stopping_politely, use_compilation_cache
+    from huefield.apps.cli.progress import run_progress, stopping_training, use_compilation_cache
     from huefield.apps.demo import KINDS, run_demo
-    from huefield.training import TrainingStoppedError
 
-    def begin(kind: str) -> None:
-        number = f"{KINDS.index(kind) + 1} of {len(KINDS)}"
-        typer.echo(f"Training {kind} ({number}), three members, into {out / kind}", err=True)
+    @contextmanager
+    def showing(kind: str) -> "Iterator[Report]":
+        typer.echo(f"Training {kind} ({KINDS.index(kind) + 1} of {len(KINDS)}) into {out / kind}", err=True)
+        with run_progress() as report:
+            yield report
 
     use_compilation_cache()
-    with run_progress() as report, stopping_politely("after this step") as should_stop:
-        try:
-            done = run_demo(out, report, should_stop, begin)
-        except TrainingStoppedError as stopped:
-            typer.echo(str(stopped), err=True)
-            raise typer.Exit(130) from stopped
+    with stopping_training() as should_stop:
+        done = run_demo(out, showing, should_stop)
     typer.echo(done.table)
     typer.echo("Wrote " + ", ".join(str(path) for path in done.files))
     typer.echo(

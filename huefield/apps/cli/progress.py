@@ -182,6 +182,19 @@ def stopping_politely(when: str) -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
+def stopping_training() -> Iterator[Callable[[], bool]]:
+    """The same for training, which saves where it is; the program then ends with the code for an interruption."""
+    from huefield.training import TrainingStoppedError
+
+    with stopping_politely("after this step") as should_stop:
+        try:
+            yield should_stop
+        except TrainingStoppedError as stopped:
+            typer.echo(str(stopped), err=True)
+            raise typer.Exit(130) from stopped
+
+
+@contextmanager
 def convert_progress() -> Iterator[Callable[["ConvertProgress"], None]]:
     """Give a function that shows how far a conversion is: a bar over the sources, or a line now and then."""
     if not sys.stderr.isatty():

@@ -50,21 +50,17 @@ def train(
     """Train an ensemble: from data to a model that says how wrong it is."""
     import jax
 
-    from huefield.apps.cli.progress import run_progress, stopping_politely, use_compilation_cache
-    from huefield.training import TrainingStoppedError, parse_config
+    from huefield.apps.cli.progress import run_progress, stopping_training, use_compilation_cache
+    from huefield.training import parse_config
     from huefield.training import train as run
 
     parsed = parse_config(config.read_text(), str(config), overrides or [])
     if distributed:
         join_job()
     use_compilation_cache()
-    with ending_at_once(distributed), run_progress() as show, stopping_politely("after this step") as should_stop:
+    with ending_at_once(distributed), stopping_training() as should_stop, run_progress() as show:
         report = show if jax.process_index() == 0 else lambda event: None
-        try:
-            trained = run(parsed, out, member=member, report=report, should_stop=should_stop)
-        except TrainingStoppedError as stopped:
-            typer.echo(str(stopped), err=True)
-            raise typer.Exit(130) from stopped
+        trained = run(parsed, out, member=member, report=report, should_stop=should_stop)
     if jax.process_index():
         return
     _say_scores(trained)
@@ -168,15 +164,11 @@ def assemble(
 
 def history(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    figure: Annotated[Path | None, typer.Option(help="Where to draw; else history.png in the folder.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Where to draw, as PNG, PDF or SVG; else history.png in the folder.")
+    ] = None,
 ) -> None:
     """Draw how loss, errors and noise changed in a run."""
-    from huefield.apps.history import draw_history
-    from huefield.core.files import replacing
-    from huefield.training.history import read_history
+    from huefield.apps.history import save_history_figure
 
-    out = figure or run / "history.png"
-    drawn = draw_history(read_history(run / "history.jsonl"))
-    with replacing(out) as temporary:
-        drawn.savefig(temporary, format="png", dpi=160)
-    typer.echo(f"Drew {out}")
+    typer.echo(f"Drew {save_history_figure(run, figure)}")
