@@ -1,7 +1,10 @@
 """What a run ends with."""
 
+import math
+
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import pytest
 
 from huefield.data.dataset import FileData
@@ -59,6 +62,14 @@ def test_the_better_ensemble_is_kept(data: Prepared, last_is_better: bool) -> No
     candidates = Candidates(wrong, right) if last_is_better else Candidates(right, wrong)
     assert choose(candidates, data, NLLStage(steps=1), 4, lambda event: told.append(str(event))) is right
     assert [text.split(":")[0] for text in told] == ["keeping each member's last parameters"] * last_is_better
+
+
+def test_predictions_that_are_no_numbers_are_never_kept(data: Prepared) -> None:
+    good = with_noise(1.0)
+    scale = lambda e: e.members.potential.scale_ev  # noqa: E731
+    wild = eqx.tree_at(scale, good, jnp.full_like(scale(good), 3e38))
+    assert criterion(wild, data, NLLStage(steps=1), 4) == math.inf
+    assert choose(Candidates(good, wild), data, NLLStage(steps=1), 4, lambda event: None) is good
 
 
 def test_equal_ones_are_the_best(data: Prepared) -> None:

@@ -1,6 +1,7 @@
 """Whole training runs, small ones."""
 
 import json
+import shutil
 from pathlib import Path
 
 import equinox as eqx
@@ -66,6 +67,36 @@ def test_a_run_leaves_all_that_one_may_want_to_know(finished: Path, data: Path) 
     assert scores["energy"]["count"] == 6
     assert scores["forces"]["count"] == 6 * 9
     assert len(list((finished / "checkpoints").iterdir())) == 2
+
+
+def test_a_finished_run_is_scored_again(finished: Path, data: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()  # killed between the last checkpoint and the model
+    told: list[str] = []
+    train(config_for(data, precision="float64"), tmp_path / "run", report=lambda event: told.append(str(event)))
+    assert told[0] == "this run is finished: scoring it again"
+    for name in ("model.safetensors", "scores.json", "history.jsonl"):
+        assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_a_model_without_checkpoints_is_not_trained_over(finished: Path, data: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    with pytest.raises(ValueError, match="is there, but no checkpoint of the run that it came from"):
+        train(config_for(data, precision="float64"), tmp_path / "run")
+    assert (tmp_path / "run" / "history.jsonl").read_bytes() == (finished / "history.jsonl").read_bytes()
+
+
+def test_another_model_under_the_same_name_is_noticed(finished: Path, data: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old.safetensors"
+    shutil.copy(finished / "model.safetensors", old)
+    stages = [{"kind": "nll", "steps": 2}]
+    config = config_for(data, precision="float64", start_from=str(old), stages=stages)
+    train(config, tmp_path / "run")
+    with jax.enable_x64(True):
+        huefield.save(model_of(finished).with_atom_energies({1: 0.0, 8: -1999.0}), old)
+    with pytest.raises(CheckpointError, match="content of start_from"):
+        train(config, tmp_path / "run")
 
 
 def test_the_model_predicts_total_energies(finished: Path, data: Path) -> None:
