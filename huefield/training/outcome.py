@@ -17,6 +17,7 @@ import numpy as np
 
 from huefield.core.checks import NotFiniteError
 from huefield.core.files import write_bytes
+from huefield.data.batching import BatchShape
 from huefield.forcefield import Ensemble
 from huefield.modelfile import save
 from huefield.training.config import TrainConfig
@@ -24,7 +25,7 @@ from huefield.training.feed import Prepared
 from huefield.training.history import plain
 from huefield.training.mesh import first_process
 from huefield.training.reports import Report
-from huefield.training.scoring import EnsembleScores, predictions, score
+from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for
 from huefield.training.stages import AbstractStage
 
 MODEL = "model.safetensors"
@@ -60,13 +61,13 @@ def conclude(
     candidates: Candidates, prepared: dict[str, Prepared], config: TrainConfig, folder: Path, report: Report
 ) -> Trained:
     """Choose, score and save."""
+    scored = {name: data for name, data in prepared.items() if name != "train" and len(data)}
+    shapes = shapes_for(list(scored.values()), config.batch_size)
     chosen, kept = candidates.best, {}
     if config.selection == "ensemble":
         kept = dict(zip(Candidates.files(), candidates, strict=True))
-        chosen = choose(candidates, prepared["validation"], config.stages[-1], config.batch_size, report)
-    scores = {
-        name: score(chosen, data, config.batch_size) for name, data in prepared.items() if name != "train" and len(data)
-    }
+        chosen = choose(candidates, prepared["validation"], config.stages[-1], config.batch_size, report, shapes)
+    scores = {name: score(chosen, data, config.batch_size, shapes) for name, data in scored.items()}
     path = folder / MODEL
     if first_process():
         for name, candidate in kept.items():
@@ -78,10 +79,15 @@ def conclude(
 
 
 def choose(
-    candidates: Candidates, validation: Prepared, stage: AbstractStage, batch_size: int, report: Report
+    candidates: Candidates,
+    validation: Prepared,
+    stage: AbstractStage,
+    batch_size: int,
+    report: Report,
+    shapes: tuple[BatchShape, ...] | None = None,
 ) -> Ensemble:
     """The candidate whose predictions, of the ensemble as a whole, have the lower criterion of the last stage."""
-    best, last = (criterion(each, validation, stage, batch_size) for each in candidates)
+    best, last = (criterion(each, validation, stage, batch_size, shapes) for each in candidates)
     if last < best:
         report(
             f"keeping each member's last parameters: the ensemble's {stage.kind} on validation data is {last:.4g}, "
@@ -91,11 +97,17 @@ def choose(
     return candidates.best
 
 
-def criterion(ensemble: Ensemble, data: Prepared, stage: AbstractStage, batch_size: int) -> float:
+def criterion(
+    ensemble: Ensemble,
+    data: Prepared,
+    stage: AbstractStage,
+    batch_size: int,
+    shapes: tuple[BatchShape, ...] | None = None,
+) -> float:
     """What models are chosen by, of an ensemble's predictions for all structures; infinite where one is no number."""
     program = eqx.filter_jit(stage.criterion)
     try:
-        found = [program(*predicted) for predicted in predictions(ensemble, data, batch_size)]
+        found = [program(*predicted) for predicted in predictions(ensemble, data, batch_size, shapes)]
     except NotFiniteError:
         return math.inf
     sums, counts = (

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from huefield.core import Gaussian, Labels
-from huefield.data.batching import choose_shapes
+from huefield.data.batching import BatchShape, choose_shapes
 from huefield.evaluation import gaussian_nll, rmse
 from huefield.forcefield import Ensemble
 from huefield.training.feed import Prepared
@@ -52,11 +52,13 @@ class EnsembleScores:
         return dataclasses.asdict(self)
 
 
-def score(ensemble: Ensemble, data: Prepared, batch_size: int) -> EnsembleScores:
+def score(
+    ensemble: Ensemble, data: Prepared, batch_size: int, shapes: tuple[BatchShape, ...] | None = None
+) -> EnsembleScores:
     """Predict all structures, and compare."""
     energy: list[np.ndarray] = []
     forces: list[np.ndarray] = []
-    for distribution, labels in predictions(ensemble, data, batch_size):
+    for distribution, labels in predictions(ensemble, data, batch_size, shapes):
         variance, mean = distribution.variance(), distribution.mean
         kept, atoms = np.asarray(labels.energy_mask), np.asarray(labels.forces_mask)
         energy.append(np.stack([labels.energy - mean.energy, variance.energy]).astype(np.float64)[:, kept])
@@ -65,9 +67,24 @@ def score(ensemble: Ensemble, data: Prepared, batch_size: int) -> EnsembleScores
     return EnsembleScores(*(Errors.of(*np.concatenate(kind, axis=1)) for kind in (energy, forces)))
 
 
-def predictions(ensemble: Ensemble, data: Prepared, batch_size: int) -> Iterator[tuple[Gaussian, Labels]]:
-    """Distributions and labels of all structures, batch by batch."""
-    shapes = choose_shapes(data.sizes, data.neighbours, np.zeros(len(data), np.int64), batch_size)
+def shapes_for(parts: list[Prepared], batch_size: int) -> tuple[BatchShape, ...]:
+    """Shapes of batches that serve several parts of the data: predictions are compiled once for all."""
+    sizes, neighbours = (np.concatenate([getattr(part, name) for part in parts]) for name in ("sizes", "neighbours"))
+    return choose_shapes(sizes, neighbours, np.zeros(len(sizes), np.int64), batch_size)
+
+
+def predictions(
+    ensemble: Ensemble, data: Prepared, batch_size: int, shapes: tuple[BatchShape, ...] | None = None
+) -> Iterator[tuple[Gaussian, Labels]]:
+    """Distributions and labels of all structures, batch by batch.
+
+    Args:
+        ensemble: predicts.
+        data: the structures.
+        batch_size: structures in a batch.
+        shapes: of :func:`shapes_for` several parts; None for this one's.
+    """
+    shapes = shapes or shapes_for([data], batch_size)
     for first in range(0, len(data), batch_size):
         indices = np.arange(first, min(first + batch_size, len(data)))
         batch = data.batch(indices, data.shape_for([indices], shapes))
