@@ -108,7 +108,9 @@ def scored(name: str, config: Any, path: Path, folder: Path) -> dict[str, float]
     from huefield.training.scoring import score
 
     test = ACAC / "test_MD_300K.xyz"
-    part = FileData(train=(test,), validation=(test,)).load()["train"] if name == "acac" else config.data.load()["test"]
+    part = (
+        FileData(train=(test,), validation=(test,)).load()["train"] if name == "acac" else config.data.load()["test_id"]
+    )
     references = AtomicReferences.load(folder / "references.json")
     found = score(load(path), Prepared.of(part, config.model.potential.cutoff_angstrom, references), 64)
     return {f"{kind}_{key}": value for kind, errors in asdict(found).items() for key, value in errors.items()}
