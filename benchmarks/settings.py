@@ -8,9 +8,6 @@ structures to see (steps times batch size) as the others, unless its name says o
 recorded. Results go to benchmarks/results/settings.json, one entry a setting, as they are found.
 """
 
-import argparse
-import json
-import os
 import shutil
 import sys
 import tempfile
@@ -18,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from study import ACAC_SPLIT, HERE, IMAGES, acac_test, keep, kept, parser, scored, use_core
+
 RESULTS = HERE / "results" / "settings.json"
-DATA = Path(os.environ.get("HUEFIELD_DATA", HERE.parent.parent / "shared" / "data")) / "acac"
 BASE: dict[str, Any] = {
     "model.potential.features": 64,
     "stages.0.steps": 2500,
@@ -61,11 +58,7 @@ def config_of(setting: dict[str, Any]) -> Any:
     values = {**BASE, **setting}
     tenth = max(values["stages.0.steps"] // 10, 1)
     plain = {
-        "data": {
-            "kind": "files",
-            "train": [str(DATA / "train_300K.xyz")],
-            "split": {"kind": "random", "fractions": {"train": 0.9, "validation": 0.1}},
-        },
+        "data": ACAC_SPLIT,
         "model": {"potential": {"kind": "painn"}, "noise": {"kind": "vanilla"}},
         "stages": [{"kind": "squared_error"}],
         "members": 1,
@@ -78,11 +71,7 @@ def config_of(setting: dict[str, Any]) -> Any:
 
 def trained(setting: dict[str, Any]) -> dict[str, Any]:
     """Train, and score on the test trajectory."""
-    from huefield.data.dataset import FileData
-    from huefield.data.references import AtomicReferences
     from huefield.training import ValidationReport, train
-    from huefield.training.feed import Prepared
-    from huefield.training.scoring import score
 
     config, curve = config_of(setting), []
     begin, folder = time.process_time(), Path(tempfile.mkdtemp())
@@ -94,9 +83,7 @@ def trained(setting: dict[str, Any]) -> dict[str, Any]:
 
     done = train(config, folder, report=report)
     seconds = time.process_time() - begin
-    test = FileData(train=(DATA / "test_MD_300K.xyz",), validation=(DATA / "test_MD_300K.xyz",)).load()["train"]
-    references = AtomicReferences.load(folder / "references.json")
-    found = score(done.ensemble, Prepared.of(test, config.model.potential.cutoff_angstrom, references), 64)
+    found = scored(done.ensemble, acac_test(), config, folder)
     shutil.rmtree(folder)
     return {
         "setting": setting,
@@ -134,23 +121,16 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Train what is not trained yet, or draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=SETTINGS, metavar="NAME", help=f"of {', '.join(SETTINGS)}")
-    parser.add_argument("--core", type=int, help="use this core alone")
-    parser.add_argument("--draw", action="store_true", help="draw docs/images/settings.png")
-    given = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    given = parser(__doc__, SETTINGS).parse_args()
     if given.draw:
-        draw(results, HERE.parent / "docs" / "images" / "settings.png")
+        draw(kept(RESULTS), IMAGES / "settings.png")
         return
-    if given.core is not None:
-        os.sched_setaffinity(0, [given.core])
+    use_core(given.core)
     for name in given.only or SETTINGS:
-        if name in results:
+        if name in kept(RESULTS):
             continue
         found = trained(SETTINGS[name])
-        results = {**(json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}), name: found}
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+        keep(RESULTS, found, name)
         errors = f"{found['force_rmse_mev_per_angstrom']:.1f} meV/Å, {found['energy_rmse_mev']:.1f} meV"
         print(f"{name}: {errors}, {found['processor_seconds']:.0f} s", file=sys.stderr)
 

@@ -9,24 +9,19 @@ rows start from it, but for those that say "from the start". Scored on structure
 parameters of the last step, as an ensemble has them. Results go to benchmarks/results/variance.json as they are found.
 """
 
-import argparse
 import json
-import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from study import ACAC_SPLIT, HERE, IMAGES, acac_test, keep, kept, parser, scored, use_core
+
 RESULTS = HERE / "results" / "variance.json"
 WORK = HERE.parent / ".cache" / "variance"
-ACAC = Path(os.environ.get("HUEFIELD_DATA", HERE.parent.parent / "shared" / "data")) / "acac"
 SETS: dict[str, dict[str, Any]] = {
     "acac": {
-        "data": {
-            "kind": "files",
-            "train": [str(ACAC / "train_300K.xyz")],
-            "split": {"kind": "random", "fractions": {"train": 0.9, "validation": 0.1}},
-        },
+        "data": ACAC_SPLIT,
         "model": {"potential": {"kind": "painn", "features": 64}},
         "batch_size": 4,
     },
@@ -97,23 +92,13 @@ def config_of(name: str, overrides: dict[str, Any], start_from: Path | None) -> 
     return parse_config(yaml.safe_dump(plain), name, [f"{k}={json.dumps(v)}" for k, v in changes.items()])
 
 
-def scored(name: str, config: Any, path: Path, folder: Path) -> dict[str, float]:
+def errors_of(name: str, config: Any, when: str, folder: Path) -> dict[str, float]:
     """Errors on structures that were never seen."""
-    from dataclasses import asdict
-
-    from huefield.data.dataset import FileData
-    from huefield.data.references import AtomicReferences
     from huefield.modelfile import load
-    from huefield.training.feed import Prepared
-    from huefield.training.scoring import score
 
-    test = ACAC / "test_MD_300K.xyz"
-    part = (
-        FileData(train=(test,), validation=(test,)).load()["train"] if name == "acac" else config.data.load()["test_id"]
-    )
-    references = AtomicReferences.load(folder / "references.json")
-    found = score(load(path), Prepared.of(part, config.model.potential.cutoff_angstrom, references), 64)
-    return {f"{kind}_{key}": value for kind, errors in asdict(found).items() for key, value in errors.items()}
+    part = acac_test() if name == "acac" else config.data.load()["test_id"]
+    found = asdict(scored(load(folder / f"candidates/{when}.safetensors"), part, config, folder))
+    return {f"{kind}_{key}": value for kind, errors in found.items() for key, value in errors.items()}
 
 
 def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | None) -> dict[str, Any]:
@@ -128,14 +113,17 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
     except TrainingDivergedError as error:
         return {"failed": str(error)}
     history = read_history(folder / "history.jsonl")
-    kept = ("kind", "step", "energy_rmse", "force_rmse", "energy_nll", "force_nll", "energy_rzv", "force_rzv")
+    columns = ("kind", "step", "energy_rmse", "force_rmse", "energy_nll", "force_nll", "energy_rzv", "force_rzv")
     steps = [event for event in history if event["event"] == "steps"]
     return {
         "skipped": sum({event["stage"]: event["skipped"][0] for event in steps}.values()),
         "largest_gradient": max(event["gradient_norm"][0] or 0.0 for event in steps),
-        **{when: scored(name, config, folder / f"candidates/{when}.safetensors", folder) for when in ("best", "last")},
+        **{
+            when: errors_of(name, config, folder / f"candidates/{when}.safetensors", folder)
+            for when in ("best", "last")
+        },
         "validation": [
-            {key: event[key] if key in ("kind", "step") else event[key][0] for key in kept}
+            {key: event[key] if key in ("kind", "step") else event[key][0] for key in columns}
             for event in history
             if event["event"] == "validation"
         ],
@@ -155,11 +143,9 @@ def trained_mean(name: str, row: str, write_scale: float | None) -> dict[str, An
     return found
 
 
-def keep(name: str, row: str, found: dict[str, Any]) -> None:
+def keep_and_tell(name: str, row: str, found: dict[str, Any]) -> None:
     """Write a result beside those that are there."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
-    results.setdefault(name, {})[row] = found
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    keep(RESULTS, found, name, row)
     if "failed" in found:
         print(f"{name}, {row}: {found['failed']}", file=sys.stderr)
         return
@@ -200,29 +186,24 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     """Train what is not trained yet, or draw."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", choices=SETS, nargs="+", default=list(SETS))
-    parser.add_argument("--only", nargs="+", choices=ROWS, metavar="NAME", help=f"of {', '.join(ROWS)}")
-    parser.add_argument("--core", type=int, help="use this core alone")
-    parser.add_argument("--draw", action="store_true", help="draw docs/images/variance.png")
-    given = parser.parse_args()
-    results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}
+    options = parser(__doc__, ROWS)
+    options.add_argument("--data", choices=SETS, nargs="+", default=list(SETS))
+    given = options.parse_args()
     if given.draw:
-        draw(results, HERE.parent / "docs" / "images" / "variance.png")
+        draw(kept(RESULTS), IMAGES / "variance.png")
         return
-    if given.core is not None:
-        os.sched_setaffinity(0, [given.core])
+    use_core(given.core)
     for name in given.data:
-        done = results.get(name, {})
+        done = kept(RESULTS).get(name, {})
         usual, plain = MEANS
         if usual not in done:
-            keep(name, usual, trained_mean(name, usual, MEANS[usual]))
+            keep_and_tell(name, usual, trained_mean(name, usual, MEANS[usual]))
         mean = WORK / name / usual / "model.safetensors"
         for row in given.only or ROWS:
             if row not in done:
-                keep(name, row, trained(name, row, ROWS[row], mean))
+                keep_and_tell(name, row, trained(name, row, ROWS[row], mean))
         if plain not in done and not given.only:
-            keep(name, plain, trained_mean(name, plain, MEANS[plain]))
+            keep_and_tell(name, plain, trained_mean(name, plain, MEANS[plain]))
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def conclude(
     chosen, kept = candidates.best, {}
     if config.selection == "ensemble":
         kept = dict(zip(Candidates.files(), candidates, strict=True))
-        chosen = choose(candidates, prepared["validation"], config.stages[-1], config.batch_size, report, shapes)
-    scores = {name: score(chosen, data, config.batch_size, shapes) for name, data in scored.items()}
+        chosen = choose(candidates, prepared["validation"], config.stages[-1], shapes, report)
+    scores = {name: score(chosen, data, shapes) for name, data in scored.items()}
     path = folder / MODEL
     if first_process():
         for name, candidate in kept.items():
@@ -82,12 +82,11 @@ def choose(
     candidates: Candidates,
     validation: Prepared,
     stage: AbstractStage,
-    batch_size: int,
+    shapes: tuple[BatchShape, ...],
     report: Report,
-    shapes: tuple[BatchShape, ...] | None = None,
 ) -> Ensemble:
     """The candidate whose predictions, of the ensemble as a whole, have the lower criterion of the last stage."""
-    best, last = (criterion(each, validation, stage, batch_size, shapes) for each in candidates)
+    best, last = (criterion(each, validation, stage, shapes) for each in candidates)
     if last < best:
         report(
             f"keeping each member's last parameters: the ensemble's {stage.kind} on validation data is {last:.4g}, "
@@ -97,17 +96,11 @@ def choose(
     return candidates.best
 
 
-def criterion(
-    ensemble: Ensemble,
-    data: Prepared,
-    stage: AbstractStage,
-    batch_size: int,
-    shapes: tuple[BatchShape, ...] | None = None,
-) -> float:
+def criterion(ensemble: Ensemble, data: Prepared, stage: AbstractStage, shapes: tuple[BatchShape, ...]) -> float:
     """What models are chosen by, of an ensemble's predictions for all structures; infinite where one is no number."""
     program = eqx.filter_jit(stage.criterion)
     try:
-        found = [program(*predicted) for predicted in predictions(ensemble, data, batch_size, shapes)]
+        found = [program(*predicted) for predicted in predictions(ensemble, data, shapes)]
     except NotFiniteError:
         return math.inf
     sums, counts = (

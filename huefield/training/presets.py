@@ -95,38 +95,43 @@ def _paper(data: FileData | BundledData) -> TrainConfig:
 
 
 def _small(data: FileData | BundledData) -> TrainConfig:
-    return TrainConfig(
-        data=data,
-        model=ForceField.Config(potential=PaiNN.Config(features=64), noise=ColoredNoise.Config(gamma="atom")),
-        stages=_three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
+    return _with_care(
+        data,
+        PaiNN.Config(features=64),
+        _three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
         members=5,
         batch_size=4,
-        optimiser=_WITH_CARE,
         validate_every=500,
         checkpoint_every=500,
-        report_every=50,
     )
 
 
 def _tiny(data: FileData | BundledData) -> TrainConfig:
-    return TrainConfig(
-        data=data,
-        model=ForceField.Config(
-            potential=PaiNN.Config(features=16, layers=2, radial_functions=12, cutoff_angstrom=4.0),
-            noise=ColoredNoise.Config(gamma="atom"),
-        ),
-        stages=_three_stages((500, 100, 150), 1e-2, 1e-3),
+    return _with_care(
+        data,
+        PaiNN.Config(features=16, layers=2, radial_functions=12, cutoff_angstrom=4.0),
+        _three_stages((500, 100, 150), 1e-2, 1e-3),
         members=3,
         batch_size=8,
-        optimiser=_WITH_CARE,
         validate_every=150,
         checkpoint_every=300,
-        report_every=50,
     )
 
 
-_WITH_CARE = OptimiserConfig(average_decay=0.99, noise_rate=3.0, offset_rate=10.0)
-"""What keeps means and variances from harming each other when data are few."""
+def _with_care(
+    data: FileData | BundledData, potential: PaiNN.Config, stages: tuple[Stage, ...], **sizes: int
+) -> TrainConfig:
+    """With what keeps means and variances from harming each other when data are few."""
+    return TrainConfig(
+        data=data,
+        model=ForceField.Config(potential=potential, noise=noise_of_kind("colored")),
+        stages=stages,
+        optimiser=OptimiserConfig(average_decay=0.99, noise_rate=3.0, offset_rate=10.0),
+        report_every=50,
+        **sizes,
+    )
+
+
 LOWEST_RATE = 3e-5
 
 

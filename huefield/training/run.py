@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from huefield.data.batching import Batch, Place, prefetch
 from huefield.forcefield import ForceField
@@ -60,13 +60,8 @@ class Setting:
 class Run:
     """The state of a run, and the loop that changes it."""
 
-    states: MemberState
-    best: ForceField
-    last: ForceField
-    best_score: Float[np.ndarray, " M"]
-    waited: Int[np.ndarray, " M"]
-    stopped: Bool[np.ndarray, " M"]
-    failures: Int[np.ndarray, " M"]
+    now: Contents
+    """What checkpoints are made of, laid out over the devices."""
 
     def __init__(self, setting: Setting, members: ForceField) -> None:
         self.setting = setting
@@ -97,7 +92,7 @@ class Run:
             while not self.position.finished:
                 self._run_stage()
                 self._next_stage()
-        return self.best, self.last
+        return self.now.best, self.now.last
 
     def _program(self, members: ForceField, stage: int) -> StageProgram:
         return StageProgram(members, self.stages[stage], self.setting.config.optimiser, self.setting.layout)
@@ -129,17 +124,17 @@ class Run:
             self.position = replace(at, finished=True)
             self._save()
             return
-        handed_over = self.last if self.stage.trains_noise else self.best
+        handed_over = self.now.last if self.stage.trains_noise else self.now.best
         self.position = replace(at, stage=at.stage + 1, step=0, place=Place(), rollbacks=0)
         self._enter_stage(handed_over)
 
     def _run_stage(self) -> None:
         feed, config = self.setting.feed_for(self.position.stage), self.setting.config
-        while self.position.step < self.stage.steps and not self.stopped.all():
+        while self.position.step < self.stage.steps and not self.now.stopped.all():
             rollbacks, due = self.position.rollbacks, False
             with closing(prefetch(feed.start(self.position.place), PREFETCHED)) as batches:  # type: ignore[type-var]
                 clock = Clock()
-                while self.position.step < self.stage.steps and not self.stopped.all():
+                while self.position.step < self.stage.steps and not self.now.stopped.all():
                     metrics = self._step(*next(batches))
                     at = self.position
                     last = at.step == self.stage.steps
@@ -157,14 +152,15 @@ class Run:
                     self._stop_if_asked()
 
     def _step(self, place: Place, batch: Batch) -> StepMetrics:
-        self.states, metrics = self.program.step(self.states, batch)
+        states, metrics = self.program.step(self.now.states, batch)
+        self.now = replace(self.now, states=states)
         at = self.position
         self.recent.append(at.place)
         self.position = replace(at, step=at.step + 1, total_steps=at.total_steps + 1, place=place)
         return metrics
 
     def _tell(self, metrics: StepMetrics, clock: Clock) -> None:
-        found = (metrics, self.states.health.skipped, self.states.member.noise.watched())
+        found = (metrics, self.now.states.health.skipped, self.now.states.member.noise.watched())
         told, skipped, noise = self.setting.layout.fetch(found)
         report = StepReport(
             self.position.stage,
@@ -182,14 +178,18 @@ class Run:
         self.setting.report(report)
 
     def _validate(self) -> None:
-        scores = self.setting.validator(self.states.averaged, self.stage)
-        improved = (scores.criterion < self.best_score) & ~self.stopped
-        self.best_score = np.where(improved, scores.criterion, self.best_score)
-        self.waited = np.where(improved, 0, self.waited + 1)
-        self.best = self._taken(self.best, improved)
-        self.last = self._taken(self.last, ~self.stopped)
-        if self.setting.config.patience is not None:
-            self.stopped = self.stopped | (self.waited >= self.setting.config.patience)
+        now, patience = self.now, self.setting.config.patience
+        scores = self.setting.validator(now.states.averaged, self.stage)
+        improved = (scores.criterion < now.best_score) & ~now.stopped
+        waited = np.where(improved, 0, now.waited + 1)
+        self.now = replace(
+            now,
+            best=self._taken(now.best, improved),
+            last=self._taken(now.last, ~now.stopped),
+            best_score=np.where(improved, scores.criterion, now.best_score),
+            waited=waited,
+            stopped=now.stopped if patience is None else now.stopped | (waited >= patience),
+        )
         self._record("validation", **_at(self.position, self.stage), improved=improved, **vars(scores))
         self.setting.report(
             ValidationReport(self.position.stage, self.stage.kind, self.position.step, scores, improved)
@@ -198,7 +198,7 @@ class Run:
     def _taken(self, members: ForceField, which: Bool[np.ndarray, " M"]) -> ForceField:
         """Members, some of them as they are now."""
         spread = self.setting.layout.put(np.asarray(which), self.setting.layout.states)
-        return chosen(members, self.states.averaged, spread)
+        return chosen(members, self.now.states.averaged, spread)
 
     def _with_noise_from_errors(self, members: ForceField) -> ForceField:
         """Noise levels that match the validation errors of each member."""
@@ -209,7 +209,7 @@ class Run:
 
     def _failed_in_a_row(self) -> Int[np.ndarray, " M"]:
         """How many of the last steps of each member failed; those of members that have ended the stage do not count."""
-        return np.where(self.stopped, 0, self.setting.layout.fetch(self.states.health.in_a_row))
+        return np.where(self.now.stopped, 0, self.setting.layout.fetch(self.now.states.health.in_a_row))
 
     def _healthy(self) -> bool:
         """Whether no member has just failed: a state in the middle of failures is none to go back to."""
@@ -221,22 +221,20 @@ class Run:
             return
         at = self.position
         names = ", ".join(str(m) for m in np.flatnonzero(bad))
-        failures = self.failures + bad
+        failures = self.now.failures + bad
         if failures.max() > ROLLBACKS:
             self._give_up(int(failures.argmax()), feed)
-        loaded = load_newest(self._checkpoints, self._contents(), self.setting.fingerprint, self.setting.report)
+        loaded = load_newest(self._checkpoints, self.now, self.setting.fingerprint, self.setting.report)
         assert loaded is not None  # noqa: S101 - one is written at the beginning of each stage
         if loaded[1].stage != at.stage:
             raise CheckpointError(
                 f"steps of member {names} fail, and the checkpoint to go back to in {self._checkpoints} is damaged: "
                 "start the same command again, which goes on from the stage before"
             )
-        rates = self.setting.layout.fetch(self.states.rate)
+        rates = self.setting.layout.fetch(self.now.states.rate)
         slower = np.where(bad, SMALLER_RATE, 1.0).astype(rates.dtype) * rates
-        contents = eqx.tree_at(lambda c: c.states.rate, loaded[0], slower)
-        self._hold(contents)
+        self._hold(eqx.tree_at(lambda c: (c.states.rate, c.failures), loaded[0], (slower, failures)))
         self.position = replace(loaded[1], rollbacks=at.rollbacks + 1)
-        self.failures = failures
         message = (
             f"steps up to {at.step} of member {names} gave no numbers or a loss out of all proportion: going back to "
             f"step {self.position.step} with {SMALLER_RATE:g} times the learning rate"
@@ -246,7 +244,7 @@ class Run:
         self.setting.report(message)
 
     def _give_up(self, member: int, feed: Feed) -> None:
-        states = self.setting.layout.fetch(self.states.member)
+        states = self.setting.layout.fetch(self.now.states.member)
         one = jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, states)
         last = islice(feed.indices(self.recent[0]), len(self.recent))
         found = self.setting.diagnose(one, [batches[member] for _, batches in last], self.stage)
@@ -261,11 +259,8 @@ class Run:
     def _checkpoints(self) -> Path:
         return self.setting.folder / "checkpoints"
 
-    def _contents(self) -> Contents:
-        return Contents(self.states, self.best, self.last, self.best_score, self.waited, self.stopped, self.failures)
-
     def _save(self) -> None:
-        contents = self.setting.layout.fetch(self._contents())
+        contents = self.setting.layout.fetch(self.now)
         if not first_process():
             return
         size = self.history.num_bytes if self.history is not None else self.position.history_bytes
@@ -296,11 +291,8 @@ class Run:
         """Go on from here."""
         layout = self.setting.layout
         self.recent.clear()
-        self.states, self.best, self.last = (
-            layout.put(each, layout.states) for each in (contents.states, contents.best, contents.last)
-        )
-        self.best_score, self.waited, self.stopped = contents.best_score, contents.waited, contents.stopped
-        self.failures = contents.failures
+        spread = {name: layout.put(getattr(contents, name), layout.states) for name in ("states", "best", "last")}
+        self.now = replace(contents, **spread)
 
     def _stop_if_asked(self) -> None:
         config = self.setting.config

@@ -52,13 +52,11 @@ class EnsembleScores:
         return dataclasses.asdict(self)
 
 
-def score(
-    ensemble: Ensemble, data: Prepared, batch_size: int, shapes: tuple[BatchShape, ...] | None = None
-) -> EnsembleScores:
-    """Predict all structures, and compare."""
+def score(ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...]) -> EnsembleScores:
+    """Predict all structures in batches of these shapes (:func:`shapes_for`), and compare."""
     energy: list[np.ndarray] = []
     forces: list[np.ndarray] = []
-    for distribution, labels in predictions(ensemble, data, batch_size, shapes):
+    for distribution, labels in predictions(ensemble, data, shapes):
         variance, mean = distribution.variance(), distribution.mean
         kept, atoms = np.asarray(labels.energy_mask), np.asarray(labels.forces_mask)
         energy.append(np.stack([labels.energy - mean.energy, variance.energy]).astype(np.float64)[:, kept])
@@ -74,17 +72,10 @@ def shapes_for(parts: list[Prepared], batch_size: int) -> tuple[BatchShape, ...]
 
 
 def predictions(
-    ensemble: Ensemble, data: Prepared, batch_size: int, shapes: tuple[BatchShape, ...] | None = None
+    ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...]
 ) -> Iterator[tuple[Gaussian, Labels]]:
-    """Distributions and labels of all structures, batch by batch.
-
-    Args:
-        ensemble: predicts.
-        data: the structures.
-        batch_size: structures in a batch.
-        shapes: of :func:`shapes_for` several parts; None for this one's.
-    """
-    shapes = shapes or shapes_for([data], batch_size)
+    """Distributions and labels of all structures, batch by batch."""
+    batch_size = shapes[0].structures
     for first in range(0, len(data), batch_size):
         indices = np.arange(first, min(first + batch_size, len(data)))
         batch = data.batch(indices, data.shape_for([indices], shapes))

@@ -18,11 +18,6 @@ from tests.training.test_train import largest_difference, model_of
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
-
-
-@pytest.fixture(scope="module")
 def apart(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("apart")
     for member in (0, 1):

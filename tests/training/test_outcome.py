@@ -13,7 +13,7 @@ from huefield.forcefield import Ensemble, ForceField
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import TAG, Prepared
 from huefield.training.outcome import Candidates, choose, criterion
-from huefield.training.scoring import score
+from huefield.training.scoring import score, shapes_for
 from tests.training.helpers import write_waters
 
 CUTOFF = 3.0
@@ -47,11 +47,12 @@ def with_noise(levels: float) -> Ensemble:
 
 def test_the_criterion_is_that_of_the_whole_ensemble(data: Prepared) -> None:
     """Which has the spread of members in its variance."""
-    scores, ensemble = score(with_noise(0.5), data, 3), with_noise(0.5)
+    shapes, ensemble = shapes_for([data], 3), with_noise(0.5)
+    scores = score(ensemble, data, shapes)
     nll = scores.energy.nll * scores.energy.count + scores.forces.nll * scores.forces.count
-    assert criterion(ensemble, data, NLLStage(steps=1), 3) == pytest.approx(nll / len(data), rel=1e-5)
+    assert criterion(ensemble, data, NLLStage(steps=1), shapes) == pytest.approx(nll / len(data), rel=1e-5)
     squares = scores.energy.rmse**2 * scores.energy.count + scores.forces.rmse**2 * scores.forces.count
-    assert criterion(ensemble, data, SquaredErrorStage(steps=1), 8) == pytest.approx(
+    assert criterion(ensemble, data, SquaredErrorStage(steps=1), shapes_for([data], 8)) == pytest.approx(
         0.5 * squares / len(data), rel=1e-5
     )
 
@@ -60,7 +61,10 @@ def test_the_criterion_is_that_of_the_whole_ensemble(data: Prepared) -> None:
 def test_the_better_ensemble_is_kept(data: Prepared, last_is_better: bool) -> None:
     right, wrong, told = with_noise(1.0), with_noise(1e-3), list[str]()
     candidates = Candidates(wrong, right) if last_is_better else Candidates(right, wrong)
-    assert choose(candidates, data, NLLStage(steps=1), 4, lambda event: told.append(str(event))) is right
+    assert (
+        choose(candidates, data, NLLStage(steps=1), shapes_for([data], 4), lambda event: told.append(str(event)))
+        is right
+    )
     assert [text.split(":")[0] for text in told] == ["keeping each member's last parameters"] * last_is_better
 
 
@@ -68,10 +72,10 @@ def test_predictions_that_are_no_numbers_are_never_kept(data: Prepared) -> None:
     good = with_noise(1.0)
     scale = lambda e: e.members.potential.scale_ev  # noqa: E731
     wild = eqx.tree_at(scale, good, jnp.full_like(scale(good), 3e38))
-    assert criterion(wild, data, NLLStage(steps=1), 4) == math.inf
-    assert choose(Candidates(good, wild), data, NLLStage(steps=1), 4, lambda event: None) is good
+    assert criterion(wild, data, NLLStage(steps=1), shapes_for([data], 4)) == math.inf
+    assert choose(Candidates(good, wild), data, NLLStage(steps=1), shapes_for([data], 4), lambda event: None) is good
 
 
 def test_equal_ones_are_the_best(data: Prepared) -> None:
     same = Candidates(with_noise(1.0), with_noise(1.0))
-    assert choose(same, data, NLLStage(steps=1), 4, lambda event: None) is same.best
+    assert choose(same, data, NLLStage(steps=1), shapes_for([data], 4), lambda event: None) is same.best

@@ -26,11 +26,6 @@ from tests.training.helpers import config_for, waters, write_waters
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
-
-
-@pytest.fixture(scope="module")
 def finished(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run in double precision."""
     folder = tmp_path_factory.mktemp("run")

@@ -15,7 +15,7 @@ from huefield.forcefield import Ensemble, ForceField
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import TAG, Prepared, validation_batches
 from huefield.training.mesh import Layout, MeshConfig
-from huefield.training.scoring import Errors, score
+from huefield.training.scoring import Errors, score, shapes_for
 from huefield.training.stages import AbstractStage
 from huefield.training.validation import Scores, Validator, scores_of
 from tests.training.helpers import POTENTIAL, waters
@@ -90,7 +90,7 @@ def test_scores_of_members_are_those_of_all_structures_at_once(data: Prepared, e
 
 @pytest.mark.usefixtures("x64")
 def test_scores_of_the_ensemble_are_those_of_the_mixture(data: Prepared, ensemble: Ensemble, found: Any) -> None:
-    scores = score(ensemble, data, BATCH)
+    scores = score(ensemble, data, shapes_for([data], BATCH))
     for kind, (label, means, variances) in found.items():
         entry = getattr(scores, kind)
         assert entry.count == label.size
