@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from huefield.apps.evaluate import evaluate as evaluate
     from huefield.forcefield import Ensemble as Ensemble
     from huefield.forcefield import ForceField as ForceField
     from huefield.modelfile import load as load
@@ -19,13 +20,14 @@ __version__ = "0.1.0.dev0"
 _HOME = {
     "Ensemble": "huefield.forcefield",
     "ForceField": "huefield.forcefield",
+    "evaluate": "huefield.apps.evaluate",
     "load": "huefield.modelfile",
     "save": "huefield.modelfile",
     "train": "huefield.training",
 }
 _PACKAGES = ("core", "data", "evaluation", "noise", "potentials", "testing", "training")
 
-__all__ = ["Ensemble", "ForceField", "__version__", "load", "save", "train"]
+__all__ = ["Ensemble", "ForceField", "__version__", "evaluate", "load", "save", "train"]
 
 
 def __getattr__(name: str) -> Any:

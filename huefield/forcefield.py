@@ -16,6 +16,7 @@ from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Part
 from huefield.core.checks import require_finite
 from huefield.core.config import FrozenConfig
 from huefield.core.lowrank import safe_sqrt
+from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.noise import AbstractNoise, NoiseConfig
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 
@@ -71,6 +72,7 @@ class ForceField(eqx.Module):
 class Prediction(eqx.Module):
     """What an ensemble says: the joint distribution, and the mean of each member.
 
+    If the ensemble is calibrated, all of it is: members spread about their mean as the epistemic uncertainty says.
     Everything called ``*_uncertainty*`` is a standard deviation, in eV, eV/Å or eV/Å³.
     """
 
@@ -81,6 +83,8 @@ class Prediction(eqx.Module):
     """What the atoms of each structure have as energy on their own, [eV] in double precision."""
     volumes: Float[np.ndarray, " S"]
     """Of the cells, [Å³]."""
+    calibration: EnergyForcesCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
+    """Which the uncertainties have been through already."""
 
     @property
     def energy(self) -> Float[np.ndarray, " S"]:
@@ -142,6 +146,14 @@ class Prediction(eqx.Module):
         """Of the disagreement of members."""
         return safe_sqrt(self.distribution.epistemic_variance().forces)
 
+    def energy_half_width(self, coverage: float) -> Float[Array, " S"]:
+        """Half-widths of intervals that hold this share of energies: promised after conformal calibration."""
+        return self.calibration.interval_widths(coverage)[0] * self.energy_uncertainty
+
+    def forces_half_width(self, coverage: float) -> Float[Array, "A D"]:
+        """Half-widths of intervals that hold this share of force components."""
+        return self.calibration.interval_widths(coverage)[1] * self.forces_uncertainty
+
     @property
     def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:
         """Total, of noise and members together."""
@@ -173,6 +185,8 @@ class Ensemble(eqx.Module):
     strategy: Strategy = eqx.field(static=True, default="auto")
     atom_energies: tuple[tuple[int, float], ...] = eqx.field(static=True, default=())
     """Atomic number and reference energy [eV] of each element, which the members' energies are without."""
+    calibration: EnergyForcesCalibration | None = eqx.field(static=True, default=None)
+    """Of the distribution that all members predict together; None to leave it as it is."""
 
     def __check_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -223,14 +237,18 @@ class Ensemble(eqx.Module):
         return eqx.tree_at(lambda e: e.members.noise, self, noise)
 
     def __call__(self, graph: Graph) -> Gaussian:
-        """The moment-matched mixture of the members' distributions."""
-        return mixture(self._member_distributions(graph))
+        """The moment-matched mixture of the members' distributions, calibrated."""
+        return self._calibrated(mixture(self._member_distributions(graph)))[0]
 
     def with_atom_energies(self, energies_ev: Mapping[int, float]) -> "Ensemble":
         """The ensemble with energies of single atoms, by atomic number, that are added to what the members say."""
         require_finite("energies of atoms", np.array(list(energies_ev.values()), float))
         pairs = tuple(sorted((int(number), float(energy)) for number, energy in energies_ev.items()))
-        return Ensemble(self.members, self.strategy, pairs)
+        return Ensemble(self.members, self.strategy, pairs, self.calibration)
+
+    def with_calibration(self, calibration: EnergyForcesCalibration | None) -> "Ensemble":
+        """The ensemble with its variances calibrated from now on, or, without a calibration, as its members say."""
+        return Ensemble(self.members, self.strategy, self.atom_energies, calibration)
 
     def predict(self, graph: Graph, *, stress: bool = False) -> Prediction:
         """Mean, noise and members' spread of energies and forces, in one compiled program.
@@ -248,7 +266,8 @@ class Ensemble(eqx.Module):
             raise ValueError(f"structure {flat[0]} has no stress, for it has no cell with a volume; predict without it")
         distribution, members = self._compiled_prediction(graph, stress)
         distribution.__check_init__()
-        return Prediction(distribution, members, self._atom_energies(graph), volumes)
+        calibration = self.calibration or EnergyForcesCalibration()
+        return Prediction(distribution, members, self._atom_energies(graph), volumes, calibration)
 
     def _atom_energies(self, graph: Graph) -> Float[np.ndarray, " S"]:
         """Sum over the atoms of each structure, in double precision."""
@@ -268,7 +287,20 @@ class Ensemble(eqx.Module):
     @eqx.filter_jit
     def _compiled_prediction(self, graph: Graph, strain: bool) -> tuple[Gaussian, EnergyForcesStack]:
         members = self._member_distributions(graph, strain)
-        return mixture(members), EnergyForcesStack.stacked(members.mean)
+        distribution, factors = self._calibrated(mixture(members))
+        if factors is None:
+            return distribution, EnergyForcesStack.stacked(members.mean)
+        deviations = EnergyForcesStack.stacked(jax.tree.map(jnp.subtract, members.mean, distribution.mean))
+        spread = deviations.times(jax.tree.map(safe_sqrt, factors))
+        mean = EnergyForcesStack.stacked(jax.tree.map(lambda x: x[None], distribution.mean))
+        return distribution, jax.tree.map(jnp.add, mean, spread)
+
+    def _calibrated(self, distribution: Gaussian) -> tuple[Gaussian, EnergyForces | None]:
+        """The distribution with its calibrated variances, and the factors that they have changed by."""
+        if self.calibration is None:
+            return distribution, None
+        factors = self.calibration.factors(distribution)
+        return distribution.scaled(factors), factors
 
     def _member_distributions(self, graph: Graph, strain: bool = False) -> Gaussian:
         """The distribution of each member; its arrays have a leading axis M, which only ``mixture`` understands."""

@@ -8,6 +8,7 @@ Layout of format version 1: a safetensors file whose metadata has
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of single atoms [eV]; may be missing
+``calibration``    JSON of :class:`EnergyForcesCalibration`; missing for an ensemble that is not calibrated
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -30,6 +31,7 @@ from huefield.core.config import explain
 from huefield.core.files import write_bytes
 from huefield.core.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.core.trees import named_arrays, with_arrays
+from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.forcefield import Ensemble, ForceField
 
 FORMAT = "huefield-model"
@@ -53,6 +55,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "config": json.dumps(config),
         "atom_energies": json.dumps(ensemble.atom_energies),
     }
+    if ensemble.calibration is not None:
+        metadata["calibration"] = ensemble.calibration.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="a model that is not a number is not worth a file")
@@ -90,7 +94,8 @@ def load(
     except TensorFileError as error:
         raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
-    return ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
+    ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
+    return ensemble.with_calibration(_calibration(path, metadata.get("calibration")))
 
 
 def _atom_energies(path: Path, text: str) -> dict[int, float]:
@@ -98,6 +103,13 @@ def _atom_energies(path: Path, text: str) -> dict[int, float]:
         return {int(number): float(energy) for number, energy in json.loads(text)}
     except (ValueError, TypeError) as error:
         raise ModelFileError(f"{path}: the energies of single atoms cannot be read: {error}") from None
+
+
+def _calibration(path: Path, text: str | None) -> EnergyForcesCalibration | None:
+    try:
+        return None if text is None else EnergyForcesCalibration.model_validate_json(text)
+    except ValidationError as error:
+        raise ModelFileError(f"{path}: the calibration cannot be read: {explain(error, 'calibration')}") from None
 
 
 def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:

@@ -1,63 +1,92 @@
-"""Vanilla, white and colored ensembles on the data that come with huefield, side by side."""
+"""Vanilla, white and colored ensembles on the data that come with huefield: trained, calibrated and compared."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from huefield.apps.calibrate import fit_calibration
+from huefield.apps.evaluate import judge
 from huefield.apps.history import save_history_figure
+from huefield.apps.predictions import Predicted, predict_part
 from huefield.core.files import write_bytes
-from huefield.data.dataset import BundledData
-from huefield.training import Trained, presets, train
+from huefield.core.structure import joined
+from huefield.data.dataset import BundledData, Part, Parts
+from huefield.forcefield import Ensemble
+from huefield.modelfile import save
+from huefield.training import presets, train
 from huefield.training.reports import Report
 
 KINDS = ("vanilla", "white", "colored")
-METRICS = ("mae", "rmse", "nll", "rzv", "rmv")
+TESTS = {
+    "test_id": "molecules and reactions as in training",
+    "test_reactions": "reactions that were not trained on",
+    "test_hot": "dynamics at 1500 K",
+}
+"""Parts of the bundled data to test on."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Demo:
-    """What was trained, by the kind of its noise model, and the table of scores."""
+    """The tables of scores, and what was written, the page first."""
 
-    trained: dict[str, Trained]
-    table: str
-    files: list[Path]
+    tables: str
+    files: tuple[Path, ...]
 
 
 def run_demo(
-    out: Path, showing: Callable[[str], AbstractContextManager[Report]], should_stop: Callable[[], bool]
+    out: Path,
+    showing: Callable[[str], AbstractContextManager[Report]],
+    should_stop: Callable[[], bool],
+    *,
+    kinds: tuple[str, ...] = KINDS,
+    data: BundledData | None = None,
 ) -> Demo:
-    """Train the three ensembles, each into a folder of its own, and compare them.
+    """Train the ensembles, each into a folder of its own, calibrate them on validation data, and compare them.
 
     Args:
         out: folder for all of it; what is there already is gone on with.
         showing: given the kind of an ensemble, what is told how far its training is.
         should_stop: is asked after each step.
+        kinds: noise models.
+        data: what they are trained on; None for all of the bundled data.
     """
-    trained, files = {}, []
-    for kind in KINDS:
-        config = presets.preset("tiny", BundledData(), presets.noise_of_kind(kind))
+    source = data or BundledData()
+    found: dict[str, list[Predicted]] = {name: [] for name in TESTS}
+    models = []
+    for kind in kinds:
+        config = presets.preset("tiny", source, presets.noise_of_kind(kind))
         with showing(kind) as report:
-            trained[kind] = train(config, out / kind, report=report, should_stop=should_stop)
-        files += [trained[kind].model, save_history_figure(out / kind)]
-    table = comparison(trained)
-    write_bytes(out / "comparison.md", table.encode())
-    return Demo(trained, table, [out / "comparison.md", *files])
+            ensemble = train(config, out / kind, report=report, should_stop=should_stop).ensemble
+            report("calibrating it on validation data, and predicting test data")
+            models.append(out / kind / "calibrated.safetensors")
+            for name, predicted in _calibrated(ensemble, kind, source.load(), models[-1]).items():
+                found[name].append(predicted)
+        models.append(save_history_figure(out / kind))
+    return _compared(found, out, models)
 
 
-def comparison(trained: dict[str, Trained]) -> str:
-    """The metrics of the paper for each part of the data and each ensemble, as Markdown."""
-    kinds = {"energy": "E", "forces": "F"}
-    head = [f"{short}: {metric.upper()}" for short in kinds.values() for metric in METRICS]
-    lines = [
-        "Units: eV and eV/Å. RZV is 1 for error bars of the right size, more where they are too small.",
-        "",
-        "| data | model | " + " | ".join(head) + " |",
-        "|---|---|" + "---|" * len(head),
-    ]
-    parts = next(iter(trained.values())).scores
-    for part in parts:
-        for kind, done in trained.items():
-            cells = [f"{getattr(getattr(done.scores[part], name), m):.3f}" for name in kinds for m in METRICS]
-            lines.append(f"| {part} | {kind} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predicted]:
+    """Save the calibrated ensemble, and predict all test data with it: in one go, which compiles once."""
+    blocks = {name: parts[name].block(np.arange(len(parts[name]))) for name in ("validation", *TESTS)}
+    together = joined(list(blocks.values()), "bundled data")
+    everything = Part("bundled", together, np.arange(len(together)))
+    predictions = predict_part(ensemble, everything, kind).predictions
+    owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks.values()])
+    validation, *tests = (predictions.select(owner == number) for number in range(len(blocks)))
+    calibration = fit_calibration(validation, "isotonic")
+    save(ensemble.with_calibration(calibration), path)
+    return {name: Predicted(test.calibrated(calibration), test) for name, test in zip(TESTS, tests, strict=True)}
+
+
+def _compared(found: dict[str, list[Predicted]], out: Path, models: list[Path]) -> Demo:
+    """A page about the first test, and a table of all."""
+    tables, files = [], list[Path]()
+    for number, (name, predicted) in enumerate(found.items()):
+        judged = judge(predicted, None if number else out / "evaluation", source=f"bundled data, {TESTS[name]}")
+        tables.append(f"Bundled data, {TESTS[name]} ({len(predicted[0].predictions)} structures):\n\n{judged.table}")
+        files += judged.files
+    write_bytes(out / "comparison.md", "\n".join(tables).encode())
+    return Demo("\n".join(tables), (*files, out / "comparison.md", *models))

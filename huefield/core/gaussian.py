@@ -74,6 +74,12 @@ class Gaussian(eqx.Module):
         """Marginal variances, the diagonal of the covariance."""
         return jax.tree.map(jnp.add, self.aleatoric_variance(), self.epistemic_variance())
 
+    def scaled(self, factors: EnergyForces) -> "Gaussian":
+        """The same mean with the covariance S Σ S, S² = diag(factors): marginal variances times the factors."""
+        roots = jax.tree.map(safe_sqrt, factors)
+        diagonal = jax.tree.map(jnp.multiply, self.diagonal, factors)
+        return Gaussian(self.mean, diagonal, self.aleatoric.times(roots), self.epistemic.times(roots), self.partition)
+
     def covariance(self, structure: int) -> Float[np.ndarray, "n n"]:
         """The dense covariance of one structure, rows ordered (E, F_1x, F_1y, ...). For inspection and tests."""
         rows = self.partition.atoms_of(structure)

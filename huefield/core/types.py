@@ -129,6 +129,11 @@ class EnergyForcesStack(eqx.Module):
         strain = None if self.strain is None else self.strain[index]
         return EnergyForces(self.energy[index], self.forces[index], strain)
 
+    def times(self, factors: EnergyForces) -> "EnergyForcesStack":
+        """Each entry times the same factors."""
+        strain = None if self.strain is None or factors.strain is None else self.strain * factors.strain
+        return EnergyForcesStack(self.energy * factors.energy, self.forces * factors.forces, strain)
+
     @classmethod
     def empty(cls, like: EnergyForces) -> "EnergyForcesStack":
         """A stack of nothing, with the sizes of ``like``."""

@@ -9,6 +9,8 @@ from huefield.data.batching import Batch as Batch
 from huefield.data.batching import BatchOrder as BatchOrder
 from huefield.data.batching import make_batch as make_batch
 from huefield.data.batching import prefetch as prefetch
+from huefield.data.dataset import Part as Part
+from huefield.data.dataset import open_part as open_part
 from huefield.data.reading import ReaderConfig as ReaderConfig
 from huefield.data.reading import detect as detect
 from huefield.data.reading import read as read

@@ -69,10 +69,10 @@ class AseReader(FrozenConfig):
         """Blocks of consecutive frames."""
         with naming(path):
             format_name = ase_format_of(path) if self.ase_format is None else self.ase_format
-            images = _xyz_images(path) if format_name in ("xyz", "extxyz") else _images(path, format_name)
+            images = xyz_images(path) if format_name in ("xyz", "extxyz") else images_of(path, format_name)
             yield from _in_blocks((self._structure(image) for image in images), str(path))
 
-    def _structure(self, image: "_Image | Fault") -> "_Numbered | Fault":
+    def _structure(self, image: "Image | Fault") -> "_Numbered | Fault":
         if isinstance(image, Fault):
             return image
         try:
@@ -80,7 +80,7 @@ class AseReader(FrozenConfig):
         except UnknownUnitsError as error:
             raise UnknownUnitsError(f"{image.source}, frame {image.frame}: {error}") from error
         except Exception as error:  # ASE raises anything on damaged text
-            return Fault(image.source, image.frame, _explain(error))
+            return Fault(image.source, image.frame, explained(error))
 
     def convert(self, atoms: Atoms, *, convention: bool = True) -> Structure:
         """An ASE ``Atoms`` with its labels in eV and Å; ``convention`` says whether its source follows ASE's units."""
@@ -100,7 +100,9 @@ class AseReader(FrozenConfig):
             pbc=np.array(atoms.pbc, bool),
             energy=None if energy is None else _energy(energy) * units.energy,
             forces=None if forces is None else _forces(forces, len(atoms)) * units.force,
-            stress=None if stress is None else _stress(stress, self.stress_order) * units.stress * self.stress_scale,
+            stress=None
+            if stress is None
+            else stress_tensor(stress, self.stress_order) * units.stress * self.stress_scale,
             group="" if self.group_key is None else _group(atoms, self.group_key),
         )
 
@@ -128,7 +130,7 @@ class _Numbered:
 
 
 @dataclass(frozen=True, eq=False)
-class _Image:
+class Image:
     """A frame of a file: already read, or as lines of extended xyz."""
 
     source: str
@@ -136,6 +138,7 @@ class _Image:
     content: Atoms | list[str]
 
     def parse(self) -> Atoms:
+        """The frame; raises whatever ASE raises on damaged text."""
         if isinstance(self.content, Atoms):
             return self.content
         return next(iter(read_extxyz(io.StringIO("".join(self.content)), index=0)))
@@ -166,7 +169,7 @@ def _in_blocks(items: Iterable[_Numbered | Fault], source: str) -> Frames:
     yield from packed()
 
 
-def _images(path: Path, format_name: str) -> Iterator[_Image | Fault]:
+def images_of(path: Path, format_name: str) -> Iterator[Image | Fault]:
     """Frames as ASE reads them. ASE cannot go on behind a frame that it fails on: that is an error."""
     frame = -1
     images = (
@@ -176,9 +179,9 @@ def _images(path: Path, format_name: str) -> Iterator[_Image | Fault]:
     )
     try:
         for frame, atoms in enumerate(images):
-            yield _Image(str(path), frame, atoms)
+            yield Image(str(path), frame, atoms)
     except Exception as error:
-        raise UnreadableFileError(f"{path}, frame {frame + 1}: {_explain(error)}") from error
+        raise UnreadableFileError(f"{path}, frame {frame + 1}: {explained(error)}") from error
     if not _ends_with(path, LAST_WORDS.get(format_name, b"")):
         last = LAST_WORDS[format_name].decode()
         yield Fault(
@@ -205,7 +208,7 @@ def _ends_with(path: Path, last_words: bytes) -> bool:
     return tail.rstrip().endswith(last_words)
 
 
-def _xyz_images(path: Path) -> Iterator[_Image | Fault]:
+def xyz_images(path: Path) -> Iterator[Image | Fault]:
     """Cut an xyz file into frames: the number of atoms, a comment, a line for each atom, lattice vectors."""
     with open_with_compression(str(path), "rb") as binary, io.TextIOWrapper(binary, "utf-8", "replace") as lines:
         frame, line = 0, next(lines, "")
@@ -225,7 +228,7 @@ def _xyz_images(path: Path) -> Iterator[_Image | Fault]:
                 content.append(line)
                 line = next(lines, "")
             reason = _cut_off(content, int(count))
-            yield _Image(str(path), frame, content) if reason is None else Fault(str(path), frame, reason)
+            yield Image(str(path), frame, content) if reason is None else Fault(str(path), frame, reason)
             frame += 1
 
 
@@ -274,7 +277,8 @@ def _forces(value: Any, atoms: int) -> np.ndarray:
     return array
 
 
-def _stress(value: Any, order: str) -> np.ndarray:
+def stress_tensor(value: Any, order: str) -> np.ndarray:
+    """3 × 3 from six components in ASE's or VASP's order, from nine, or from a tensor."""
     array = _numbers("stress", value)
     if array.shape == (6,):
         return array[VOIGT[order]]
@@ -289,7 +293,8 @@ def _group(atoms: Atoms, key: str) -> str:
     return str(atoms.info[key])
 
 
-def _explain(error: Exception) -> str:
+def explained(error: Exception) -> str:
+    """What ASE said, with the kind of error where that alone is not clear."""
     if type(error) is ValueError:
         return str(error)
     if isinstance(error, KeyError):

@@ -95,9 +95,9 @@ class FileData(FrozenConfig):
 
     def load(self) -> Parts:
         """Open or read everything."""
-        whole = _opened("train", self.train, self.reader)
+        whole = open_part("train", self.train, self.reader)
         if self.split is None:
-            return {"train": whole, "validation": _opened("validation", self.validation, self.reader)}
+            return {"train": whole, "validation": open_part("validation", self.validation, self.reader)}
         split = self.split.make(SplitInputs.from_blocks(whole.blocks()))
         return {name: replace(whole, name=name, indices=np.asarray(found)) for name, found in split.parts.items()}
 
@@ -123,8 +123,14 @@ class BundledData(FrozenConfig):
 DataConfig = Annotated[FileData | BundledData, Field(discriminator="kind")]
 
 
-def _opened(name: str, paths: Iterable[Path], reader: ReaderConfig | None) -> Part:
-    """All of a store, or the structures of all files in memory."""
+def open_part(name: str, paths: Iterable[Path], reader: ReaderConfig | None = None) -> Part:
+    """All of a store, or the structures of all files in memory.
+
+    Args:
+        name: of the part.
+        paths: files, or one store.
+        reader: how to read files; None to look at each of them.
+    """
     paths = list(paths)
     stores = [path for path in paths if (path / "manifest.json").is_file()]
     if stores and len(paths) > 1:

@@ -15,6 +15,10 @@ ALEATORIC = "#E69F00"
 EPISTEMIC = "#0072B2"
 TRUTH = "#7A7A7A"
 OBSERVED = "#D55E00"
+MODELS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours of models, one after the other."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+"""Of models too: either of the two tells them apart."""
 
 Values = Float[np.ndarray, " n"]
 

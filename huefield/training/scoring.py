@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from huefield.core import Gaussian, Labels
 from huefield.data.batching import BatchShape, choose_shapes
-from huefield.evaluation import gaussian_nll, rmse
+from huefield.evaluation.metrics import gaussian_nll, rmse, rzv
 from huefield.forcefield import Ensemble
 from huefield.training.feed import Prepared
 
@@ -35,7 +35,7 @@ class Errors:
             mae=float(np.mean(np.abs(error))),
             rmse=rmse(error),
             nll=gaussian_nll(error, variance) if noisy else float("nan"),
-            rzv=rmse(error / np.sqrt(variance)) if noisy else float("nan"),
+            rzv=rzv(error, variance) if noisy else float("nan"),
             rmv=float(np.sqrt(np.mean(variance))),
         )
 

@@ -19,7 +19,6 @@ from huefield.core import Gaussian, Labels
 from huefield.core.lowrank import log_density
 from huefield.data.batching import Batch
 from huefield.forcefield import ForceField, Strategy, map_members
-from huefield.training.likelihoods import squared_error
 from huefield.training.mesh import DATA, KEPT_PROGRAMS, SHARED, STATES, Layout, compiled
 from huefield.training.stages import AbstractStage
 
@@ -35,6 +34,7 @@ class Sums(eqx.Module):
     absolute: Float[Array, " 2"]
     squared: Float[Array, " 2"]
     nll: Float[Array, " 2"]
+    z: Float[Array, " 2"]
     squared_z: Float[Array, " 2"]
     variance: Float[Array, " 2"]
 
@@ -48,7 +48,7 @@ class Scores(eqx.Module):
     energy_rmse: Float[np.ndarray, " M"]
     energy_nll: Float[np.ndarray, " M"]
     energy_rzv: Float[np.ndarray, " M"]
-    """Root of the mean squared z-score: 1 if variances are right on average, more if they are too small."""
+    """Standard deviation of the z-scores: 1 if variances are right on the whole, more if they are too small."""
     energy_rmv: Float[np.ndarray, " M"]
     force_mae: Float[np.ndarray, " M"]
     force_rmse: Float[np.ndarray, " M"]
@@ -60,31 +60,24 @@ class Scores(eqx.Module):
 def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Sums:
     """Sums for one member and one batch; what a prediction without variance says of noise counts as nothing."""
     objective = stage.criterion(distribution, labels)
-    half_squares, variance = squared_error(distribution, labels), distribution.variance()
+    variance, mean = distribution.variance(), distribution.mean
     forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], labels.forces.shape)
     columns = [
-        _kind_sums(half_squares.energy, variance.energy, labels.energy_mask),
-        _kind_sums(half_squares.forces, variance.forces, forces_mask),
+        _kind_sums(labels.energy - mean.energy, variance.energy, labels.energy_mask),
+        _kind_sums(labels.forces - mean.forces, variance.forces, forces_mask),
     ]
     return Sums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
 
 
 def _kind_sums(
-    half_squares: Float[Array, "*n"], variance: Float[Array, "*n"], mask: Bool[Array, "*n"]
+    error: Float[Array, "*n"], variance: Float[Array, "*n"], mask: Bool[Array, "*n"]
 ) -> tuple[Float[Array, ""], ...]:
-    """Of counts, absolute and squared errors, NLL, squared z-scores and variances."""
+    """Of counts, absolute and squared errors, NLL, z-scores, squared z-scores and variances."""
     noisy = mask & (variance > 0)
     safe = jnp.where(noisy, variance, 1.0)
-    absolute = jnp.sqrt(2 * half_squares)
-    nll = jnp.where(noisy, -log_density(absolute, safe), 0.0)
-    terms = (
-        mask.astype(variance.dtype),
-        jnp.where(mask, absolute, 0.0),
-        jnp.where(mask, 2 * half_squares, 0.0),
-        nll,
-        jnp.where(noisy, 2 * half_squares / safe, 0.0),
-        jnp.where(mask, variance, 0.0),
-    )
+    seen, z = jnp.where(mask, error, 0.0), jnp.where(noisy, error, 0.0) / jnp.sqrt(safe)
+    nll = jnp.where(noisy, -log_density(error, safe), 0.0)
+    terms = (mask.astype(variance.dtype), jnp.abs(seen), seen**2, nll, z, z**2, jnp.where(mask, variance, 0.0))
     return tuple(jnp.sum(term) for term in terms)
 
 
@@ -124,6 +117,7 @@ def scores_of(total: Any, with_noise: bool) -> Scores:
     nothing = np.full_like(counts, np.nan)
     mae, rmse = total.absolute / counts, np.sqrt(total.squared / counts)
     nll = total.nll / counts if with_noise else nothing
-    rzv, rmv = (np.sqrt(s / counts) if with_noise else nothing for s in (total.squared_z, total.variance))
+    rzv = np.sqrt(np.maximum(total.squared_z / counts - (total.z / counts) ** 2, 0.0)) if with_noise else nothing
+    rmv = np.sqrt(total.variance / counts) if with_noise else nothing
     columns = [metric[..., kind] for kind in (0, 1) for metric in (mae, rmse, nll, rzv, rmv)]
     return Scores(criterion, *columns)

@@ -1,18 +1,199 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
-from scipy.stats import norm
+import uncertainty_toolbox as uct
+from scipy.integrate import quad
+from scipy.stats import norm, spearmanr
+from sklearn.metrics import auc, mean_absolute_error, roc_auc_score, root_mean_squared_error
 
 from huefield.evaluation import gaussian_nll, rmse
+from huefield.evaluation.entries import UndefinedMetricError
+from huefield.evaluation.metrics import (
+    auroc_of_worst,
+    coefficient_of_variation,
+    coverage,
+    crps,
+    ence,
+    mae,
+    miscalibration_area,
+    rank_correlation,
+    retention_area,
+    rmv,
+    rzv,
+    sharpness,
+    zscores,
+)
+
+Pair = tuple[np.ndarray, np.ndarray]
 
 
-def test_rmse_by_hand() -> None:
+@pytest.fixture
+def pair() -> Pair:
+    """Errors and variances, many of them equal."""
+    rng = np.random.default_rng(0)
+    variance = np.round(rng.gamma(2.0, 1.0, 400), 1) + 0.1
+    return 1.3 * np.sqrt(variance) * rng.standard_normal(400), variance
+
+
+def test_errors_by_hand() -> None:
+    assert mae([[3.0, -4.0]]) == 3.5
     assert rmse([3.0, -4.0]) == pytest.approx(np.sqrt(12.5))
+
+
+def test_errors_are_sklearns(pair: Pair) -> None:
+    zero = np.zeros(400)
+    assert mae(pair[0]) == pytest.approx(mean_absolute_error(pair[0], zero), rel=1e-12)
+    assert rmse(pair[0]) == pytest.approx(root_mean_squared_error(pair[0], zero), rel=1e-12)
+
+
+def test_nll_by_hand() -> None:
+    assert gaussian_nll([2.0], [4.0]) == pytest.approx(0.5 * (1 + np.log(4) + np.log(2 * np.pi)))
 
 
 def test_nll_is_scipys() -> None:
     rng = np.random.default_rng(0)
     error, sigma = rng.standard_normal(50), rng.uniform(0.1, 2.0, 50)
     assert gaussian_nll(error, sigma**2) == pytest.approx(-norm(0, sigma).logpdf(error).mean(), rel=1e-12)
+
+
+def test_z_scores_by_hand() -> None:
+    np.testing.assert_allclose(zscores([[2.0, -3.0]], [[4.0, 9.0]]), [1.0, -1.0])
+    assert rzv([2.0, -3.0], [4.0, 9.0]) == 1.0
+    assert rzv([2.0, 3.0], [4.0, 9.0]) == 0.0, "the deviation from the mean counts, not from zero"
+
+
+def test_rzv_is_numpys_deviation(pair: Pair) -> None:
+    assert rzv(*pair) == pytest.approx(np.std(pair[0] / np.sqrt(pair[1])), rel=1e-12)
+
+
+def test_ence_by_hand() -> None:
+    """Two bins: RMV 1 and 2, RMSE 2 and 1."""
+    assert ence([2.0, 1.0, -2.0, -1.0], [1.0, 4.0, 1.0, 4.0], bins=2) == pytest.approx((1 / 1 + 1 / 2) / 2)
+
+
+def test_ence_is_a_loop_over_sorted_parts() -> None:
+    rng = np.random.default_rng(1)
+    error, variance = rng.standard_normal(103), rng.gamma(2.0, 1.0, 103)
+    terms = []
+    for rows in np.array_split(np.argsort(variance), 7):
+        root_variance, root_error = np.sqrt(variance[rows].mean()), np.sqrt((error[rows] ** 2).mean())
+        terms.append(abs(root_variance - root_error) / root_variance)
+    assert ence(error, variance, bins=7) == pytest.approx(np.mean(terms), rel=1e-12)
+
+
+def test_spread_of_uncertainties_by_hand() -> None:
+    assert coefficient_of_variation([1.0, 9.0]) == 0.5
+    assert coefficient_of_variation([0.0, 4.0]) == 1.0, "zero variances count"
+    assert rmv([1.0, 9.0]) == sharpness([1.0, 9.0]) == pytest.approx(np.sqrt(5))
+
+
+def test_sharpness_crps_and_area_are_those_of_uncertainty_toolbox(pair: Pair) -> None:
+    error, sigma, zero = pair[0], np.sqrt(pair[1]), np.zeros(400)
+    assert sharpness(pair[1]) == pytest.approx(uct.sharpness(sigma), rel=1e-12)
+    assert crps(*pair) == pytest.approx(uct.crps_gaussian(zero, sigma, error), rel=1e-12)
+    assert miscalibration_area(*pair) == pytest.approx(uct.miscalibration_area(zero, sigma, error), rel=1e-11)
+    assert gaussian_nll(*pair) == pytest.approx(uct.nll_gaussian(zero, sigma, error), rel=1e-12)
+
+
+def test_crps_by_hand() -> None:
+    """σ (√2 − 1)/√π for an exact hit."""
+    assert crps([0.0], [4.0]) == pytest.approx(2 * (np.sqrt(2) - 1) / np.sqrt(np.pi), rel=1e-14)
+
+
+def test_crps_is_the_integral_of_squared_differences_of_distributions() -> None:
+    below, above = (
+        quad(lambda x: norm(0, 1.5).cdf(x) ** 2, -np.inf, 0.7)[0],
+        quad(lambda x: norm(0, 1.5).sf(x) ** 2, 0.7, np.inf)[0],
+    )
+    assert crps([0.7], [2.25]) == pytest.approx(below + above, rel=1e-8)
+
+
+def test_crps_of_zero_variance_is_the_limit() -> None:
+    assert crps([-0.3, 0.0], [0.0, 0.0]) == 0.15
+    assert crps([-0.3], [1e-20]) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("level", "expected"), [(0.0, 0.25), (0.5, 0.5), (0.68, 0.5), (0.95, 0.75), (1.0, 1.0)])
+def test_coverage_by_hand(level: float, expected: float) -> None:
+    """Errors of 0, 0.5, 1.5 and 5 σ."""
+    assert coverage([0.0, 1.0, -3.0, 10.0], [4.0] * 4, level) == expected
+
+
+def test_coverage_is_that_of_uncertainty_toolbox(pair: Pair) -> None:
+    for level in (0.5, 0.68, 0.9, 0.95, 0.99):
+        expected = uct.get_proportion_in_interval(np.zeros(400), np.sqrt(pair[1]), pair[0], level)
+        assert coverage(*pair, level) == pytest.approx(expected, rel=1e-12)
+
+
+def test_zero_width_covers_exact_hits_only() -> None:
+    assert coverage([0.0, 0.1, -1e-300], [0.0, 0.0, 0.0], 0.99) == pytest.approx(1 / 3)
+
+
+def test_area_of_far_too_small_and_far_too_large_variances() -> None:
+    """The curve is 0 up to the last of 100 levels, or 1 from the second on, straight between them."""
+    triangle, last = (98 / 99) ** 2 / 2, 98 / 99 / 99 / 2
+    assert miscalibration_area([1.0, -1.0], [1e-12] * 2) == pytest.approx(triangle + last, rel=1e-12)
+    assert miscalibration_area([1.0, -1.0], [1e12] * 2) == pytest.approx(triangle + last, rel=1e-12)
+
+
+def test_rank_correlation_by_hand() -> None:
+    assert rank_correlation([1.0, 2.0, 3.0], [0.1, -0.2, 30.0]) == pytest.approx(1.0)
+    assert rank_correlation([1.0, 2.0, 3.0], [0.3, -0.2, 0.1]) == pytest.approx(-1.0)
+    assert rank_correlation([1.0, 2.0, 3.0], [0.2, -0.1, 0.3]) == pytest.approx(0.5)
+
+
+def test_rank_correlation_is_scipys(pair: Pair) -> None:
+    error = np.round(pair[0], 1)
+    expected = spearmanr(np.sqrt(pair[1]), np.abs(error)).statistic
+    assert rank_correlation(pair[1], error) == pytest.approx(expected, rel=1e-12)
+
+
+def test_retention_area_by_hand() -> None:
+    """Kept: 1; then 1, 4; then 1, 4, 1."""
+    assert retention_area([3.0, 2.0, 1.0], [1.0, -4.0, 1.0]) == pytest.approx((1 + 2.5 + 2) / 3)
+    assert retention_area([7.0, 7.0, 7.0], [1.0, -4.0, 1.0]) == pytest.approx(2.0), "equal variances say nothing"
+
+
+def test_retention_area_is_the_mean_over_random_orders_of_ties() -> None:
+    rng = np.random.default_rng(2)
+    error, variance = rng.standard_normal(30), rng.integers(1, 5, 30).astype(float)
+    areas = []
+    for _ in range(4000):
+        order = np.lexsort([rng.random(30), variance])
+        kept = np.arange(1, 31)
+        areas.append(
+            auc(np.append(0, np.repeat(kept, 2)[:-1]), np.repeat(np.cumsum(np.abs(error[order])) / kept, 2)) / 30
+        )
+    standard_error = np.std(areas) / np.sqrt(4000)
+    assert abs(retention_area(variance, error) - np.mean(areas)) < 4 * standard_error
+
+
+def test_auroc_by_hand() -> None:
+    """The worst of twenty has the largest variance, or the second to largest, or that of all others."""
+    error = np.append(np.full(19, 0.1), -5.0)
+    assert auroc_of_worst(np.arange(1.0, 21.0), error) == 1.0
+    assert auroc_of_worst(np.append(np.arange(1.0, 20.0), 18.5), error) == pytest.approx(18 / 19)
+    assert auroc_of_worst(np.full(20, 3.0), error) == 0.5
+
+
+@pytest.mark.parametrize("worst", [0.05, 0.2])
+def test_auroc_is_sklearns(pair: Pair, worst: float) -> None:
+    labels = np.abs(pair[0]) >= np.quantile(np.abs(pair[0]), 1 - worst)
+    assert auroc_of_worst(pair[1], pair[0], worst) == pytest.approx(roc_auc_score(labels, pair[1]), rel=1e-12)
+
+
+def test_a_twentieth_of_140_entries_is_seven() -> None:
+    """0.05 × 140 is a little more than seven in double precision."""
+    error = np.arange(140.0)
+    variance = np.where(error == 132, 2.0, 1.0)
+    assert auroc_of_worst(variance, error) == pytest.approx(0.5 - 0.5 / 133)
+
+
+@pytest.mark.parametrize("metric", [rank_correlation, retention_area, auroc_of_worst])
+def test_order_of_the_input_does_not_matter(metric: Callable[..., float], pair: Pair) -> None:
+    order = np.random.default_rng(3).permutation(400)
+    assert metric(pair[1][order], pair[0][order]) == pytest.approx(metric(pair[1], pair[0]), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -27,3 +208,48 @@ def test_nll_is_scipys() -> None:
 def test_bad_input_is_named(error: list[float], variance: list[float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         gaussian_nll(error, variance)
+
+
+@pytest.mark.parametrize(
+    ("variance", "message"),
+    [
+        ([], "no variances to average: the array is empty"),
+        ([1.0, -1.0], "variance must be non-negative, but is -1.0 at index 1"),
+        ([1.0, np.inf], "variance must be finite, but is inf at index 1"),
+    ],
+)
+def test_bad_variances_are_named(variance: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rmv(variance)
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (lambda: coefficient_of_variation([0.0, 0.0]), "all variances are zero"),
+        (lambda: rank_correlation([1.0, 1.0], [1.0, 2.0]), "all variances are equal"),
+        (lambda: rank_correlation([1.0, 2.0], [1.0, -1.0]), "all absolute errors are equal"),
+        (lambda: auroc_of_worst([1.0, 2.0], [1.0, 1.0]), "all entries are among the worst"),
+        (lambda: ence([1.0, 2.0], [1.0, 2.0], bins=3), "2 entries with a variance above zero are too few for 3 bins"),
+        (lambda: ence([1e200, 2.0], [1.0, 2.0], bins=1), "a squared error is too large"),
+        (lambda: rmse([1e200]), "a term is too large for double precision"),
+        (lambda: gaussian_nll([1.0], [5e-324]), "a term is too large for double precision"),
+        (lambda: rzv([1e100, -1e100], [1e-300] * 2), "a term is too large for double precision"),
+    ],
+)
+def test_what_has_no_value_says_why(compute: Callable[[], float], message: str) -> None:
+    with pytest.raises(UndefinedMetricError, match=message):
+        compute()
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (lambda: ence([1.0], [1.0], bins=0), "there must be at least one bin, but bins is 0"),
+        (lambda: coverage([1.0], [1.0], 95.0), r"rising probabilities between 0 and 1, but are \[95.\]"),
+        (lambda: auroc_of_worst([1.0, 2.0], [1.0, 2.0], 5.0), "must lie between 0 and 1, but is 5.0"),
+    ],
+)
+def test_bad_settings_are_named(compute: Callable[[], float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compute()

@@ -66,7 +66,7 @@ def metrics(label: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> dict[s
         "mae": np.abs(error).mean(-1),
         "rmse": np.sqrt((error**2).mean(-1)),
         "nll": 0.5 * (error**2 / variance + np.log(2 * np.pi * variance)).mean(-1),
-        "rzv": np.sqrt((error**2 / variance).mean(-1)),
+        "rzv": (error / np.sqrt(variance)).std(-1),
         "rmv": np.sqrt(variance.mean(-1)),
     }
 
@@ -102,7 +102,7 @@ def test_nothing_is_said_about_noise_that_is_not_trained() -> None:
     class Total:
         criterion, criterion_counts = np.array([[6.0]]), np.array([[3.0]])
         counts, absolute, squared = np.array([[2.0, 0.0]]), np.array([[4.0, 0.0]]), np.array([[18.0, 0.0]])
-        nll = squared_z = variance = np.zeros((1, 2))
+        nll = z = squared_z = variance = np.zeros((1, 2))
 
     scores = scores_of(Total(), with_noise=False)
     assert (scores.criterion[0], scores.energy_mae[0], scores.energy_rmse[0]) == (2.0, 2.0, 3.0)

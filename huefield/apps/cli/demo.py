@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from huefield.training.reports import Report
 
 
-def demo(out: Annotated[Path, typer.Option(help="Folder for models, curves and the table.")] = Path("demo")) -> None:
-    """Train vanilla, white and colored ensembles on the bundled data, and compare their error bars."""
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for models, curves and the page.")] = Path("demo"),
+) -> None:
+    """Train vanilla, white and colored ensembles on the bundled data, calibrate and compare their error bars."""
     from huefield.apps.cli.progress import run_progress, stopping_training, use_compilation_cache
     from huefield.apps.demo import KINDS, run_demo
 
@@ -25,8 +27,8 @@ def demo(out: Annotated[Path, typer.Option(help="Folder for models, curves and t
     use_compilation_cache()
     with stopping_training() as should_stop:
         done = run_demo(out, showing, should_stop)
-    typer.echo(done.table)
+    typer.echo(done.tables)
     typer.echo("Wrote " + ", ".join(str(path) for path in done.files))
-    typer.echo(
-        "Next: `huefield config --preset small --data YOUR.xyz > mine.yaml`, then `huefield train mine.yaml --out mine`"
-    )
+    typer.echo(f"Look at {done.files[0]} in a browser. With data of your own:")
+    typer.echo("  huefield config --preset small --data YOUR.xyz > mine.yaml")
+    typer.echo("  huefield train mine.yaml --out mine")

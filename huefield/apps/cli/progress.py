@@ -225,6 +225,33 @@ def _now_and_then() -> Callable[["ConvertProgress"], None]:
     return show
 
 
+@contextmanager
+def counting_progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """Give a function that, given a name, gives one that shows how many structures of how many are done."""
+    if not sys.stderr.isatty():
+        yield _counting_lines
+        return
+    with _live_line() as bar:
+
+        def counting(name: str) -> Callable[[int, int], None]:
+            task = bar.add_task(name, total=None, line="compiling")
+            return lambda done, total: bar.update(task, completed=done, total=total, line=f"{done}/{total} structures")
+
+        yield counting
+
+
+def _counting_lines(name: str) -> Callable[[int, int], None]:
+    last = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            typer.echo(f"{name}: {done}/{total} structures", err=True)
+            last = time.monotonic()
+
+    return show
+
+
 def convert_line(progress: "ConvertProgress") -> str:
     """Structures, rate and bad frames of a conversion."""
     faults = f", {progress.faults} bad" if progress.faults else ""

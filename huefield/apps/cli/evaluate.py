@@ -1,0 +1,166 @@
+"""``huefield evaluate`` and ``calibrate``."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from huefield.apps.cli.data import ReaderOption, parse_reader
+
+if TYPE_CHECKING:
+    from huefield.apps.calibrate import Calibrated
+    from huefield.apps.predictions import PredictionKeys
+    from huefield.data.dataset import Part
+
+PredictionsOption = Annotated[
+    list[Path] | None,
+    typer.Option("--predictions", metavar="FILE", help="Predictions that any code has written, instead of a model."),
+]
+ReferenceOption = Annotated[
+    Path | None, typer.Option(help="Reference values for --predictions, where they are in another file.")
+]
+KeysOption = Annotated[
+    str | None,
+    typer.Option(help='Names in the file, as JSON: \'{"energy": "my_energy", "reference_energy": "dft_energy"}\'.'),
+]
+
+
+class MethodName(StrEnum):
+    """How variances are calibrated."""
+
+    ISOTONIC = "isotonic"
+    SCALE = "scale"
+    GAMMA = "gamma"
+    CONFORMAL = "conformal"
+
+
+def evaluate(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="MODEL... DATA", help="Model files, and labelled structures.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for metrics, tables, figures and the page.")] = Path("evaluation"),
+    predictions: PredictionsOption = None,
+    reference: ReferenceOption = None,
+    keys: KeysOption = None,
+    reader: ReaderOption = None,
+    bins: Annotated[int, typer.Option(min=1, help="Of reliability diagrams.")] = 10,
+    resamples: Annotated[
+        int, typer.Option(min=0, help="Draws of structures for confidence intervals; 0 for none.")
+    ] = 200,
+) -> None:
+    """Say how good predictions and their error bars are, in numbers, figures and a page to look at."""
+    from huefield.apps.cli.progress import counting_progress, use_compilation_cache
+    from huefield.apps.evaluate import evaluate as run
+    from huefield.apps.evaluate import judge
+
+    models, data = _models_and_data(paths, predictions)
+    if predictions:
+        found = _read(predictions, reference, keys)
+        judged = judge(found, out, source=", ".join(map(str, predictions)), bins=bins, resamples=resamples)
+    else:
+        use_compilation_cache()
+        part = _opened(data, reader)
+        with counting_progress() as report:
+            judged = run(models, part, out, bins=bins, resamples=resamples, report=report)
+    for remark in judged.remarks:
+        typer.echo(f"note: {remark}", err=True)
+    typer.echo(judged.table)
+    typer.echo("Wrote " + ", ".join(str(path) for path in judged.files))
+    typer.echo(f"Look at {judged.files[0]} in a browser")
+
+
+def calibrate(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="MODEL DATA", help="A model file, and labelled structures it was not trained on."),
+    ] = None,
+    method: Annotated[MethodName, typer.Option(help="How variances are mapped; gamma refits γ alone.")] = (
+        MethodName.ISOTONIC
+    ),
+    out: Annotated[
+        Path | None, typer.Option(help="The calibrated model, or predictions; else NAME-calibrated beside the input.")
+    ] = None,
+    predictions: PredictionsOption = None,
+    reference: ReferenceOption = None,
+    keys: KeysOption = None,
+    reader: ReaderOption = None,
+    group_size: Annotated[
+        int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for the plain one.")
+    ] = None,
+    fit_fraction: Annotated[float, typer.Option(help="Share of the structures to fit to; the rest checks.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Of the draw of these structures.")] = 0,
+) -> None:
+    """Make error bars have the right size, and show before and after on structures that were not used for it."""
+    from huefield.apps import calibrate as job
+    from huefield.apps.cli.progress import counting_progress, use_compilation_cache
+    from huefield.apps.predictions import write_predictions
+    from huefield.core.files import write_bytes
+    from huefield.modelfile import load, save
+
+    models, data = _models_and_data(paths, predictions)
+    options: dict[str, Any] = {"group_size": group_size, "fit_fraction": fit_fraction, "seed": seed}
+    if len(predictions or models) != 1:
+        raise typer.BadParameter("one model is calibrated at a time")
+    source = (predictions or models)[0]
+    target = out or source.with_name(f"{source.stem}-calibrated{source.suffix}")
+    if predictions:
+        given = _read(predictions, reference, keys)[0].predictions
+        calibration, done = job.calibrate_predictions(given, method.value, **options)
+        write_predictions(target, given.calibrated(calibration))
+        write_bytes(target.with_suffix(".json"), (calibration.model_dump_json(indent=1) + "\n").encode())
+    else:
+        use_compilation_cache()
+        part, ensemble = _opened(data, reader), load(source)
+        with counting_progress() as report:
+            ensemble, done = job.calibrate(ensemble, part, method.value, report=report(source.stem), **options)
+        save(ensemble, target)
+    _say(done)
+    typer.echo(f"Wrote {target}" + (f" and {target.with_suffix('.json')}" if predictions else ""))
+
+
+def _models_and_data(paths: list[Path] | None, predictions: list[Path] | None) -> tuple[list[Path], Path]:
+    given = paths or []
+    if predictions and given:
+        raise typer.BadParameter("give either models and data, or --predictions, not both", param_hint="MODEL... DATA")
+    if not predictions and len(given) < 2:
+        raise typer.BadParameter(
+            "give a model file and a file or store with labelled structures, or --predictions FILE",
+            param_hint="MODEL... DATA",
+        )
+    return given[:-1], given[-1] if given else Path()
+
+
+def _opened(data: Path, reader: str | None) -> "Part":
+    from huefield.data.dataset import open_part
+
+    return open_part(str(data), [data], parse_reader(reader))
+
+
+def _read(paths: list[Path], reference: Path | None, keys: str | None) -> list[Any]:
+    from huefield.apps.predictions import Predicted, read_predictions
+
+    chosen = _parsed_keys(keys)
+    return [Predicted(read_predictions(path, keys=chosen, reference=reference), None) for path in paths]
+
+
+def _parsed_keys(keys: str | None) -> "PredictionKeys | None":
+    from pydantic import ValidationError
+
+    from huefield.apps.predictions import PredictionKeys
+    from huefield.core.config import explain
+
+    try:
+        return None if keys is None else PredictionKeys.model_validate_json(keys)
+    except ValidationError as error:
+        raise typer.BadParameter(explain(error, "--keys"), param_hint="--keys") from error
+
+
+def _say(done: "Calibrated") -> None:
+    """Metrics before and after, on what was not fitted to."""
+    from huefield.evaluation.tables import markdown_table
+
+    typer.echo(f"Fitted to {done.fitted_to} structures; on the {len(done.after)} others:")
+    typer.echo(markdown_table(done.evaluations()))
+    for remark in done.remarks:
+        typer.echo(f"note: {remark}", err=True)

@@ -1,0 +1,9 @@
+"""Predictions of whole data sets: made with a model, read from files of any code, written."""
+
+from huefield.apps.predictions.keys import PredictionKeys as PredictionKeys
+from huefield.apps.predictions.predicting import Predicted as Predicted
+from huefield.apps.predictions.predicting import Report as Report
+from huefield.apps.predictions.predicting import predict_part as predict_part
+from huefield.apps.predictions.reading import read_predictions as read_predictions
+from huefield.apps.predictions.units import unit_remark as unit_remark
+from huefield.apps.predictions.writer import write_predictions as write_predictions

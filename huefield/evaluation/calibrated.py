@@ -1,0 +1,61 @@
+"""Calibration of a joint distribution of energies and forces."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from pydantic import Field
+from scipy.stats import norm
+
+from huefield.core import EnergyForces, Gaussian
+from huefield.core.config import FrozenConfig
+from huefield.core.lowrank import safe_divide
+from huefield.evaluation.calibration import ONE_SIGMA, CalibrationConfig, ConformalCalibration
+
+
+class EnergyForcesCalibration(FrozenConfig):
+    """How the variances of energies and of force components are calibrated.
+
+    The covariance Σ of a structure becomes S Σ S with S² = diag(calibrated variance / predicted variance): both parts
+    of the uncertainty, their columns, samples and linear observables are scaled with the same factors. As energies and
+    forces have factors of their own, force noise is the derivative of energy noise no longer; refit γ
+    (:class:`~huefield.evaluation.calibration.GammaCalibration`) where that matters.
+    """
+
+    energy: CalibrationConfig | None = Field(None, description="of energies; None to leave them")
+    forces: CalibrationConfig | None = Field(None, description="of force components; None to leave them")
+
+    def factors(self, distribution: Gaussian) -> EnergyForces:
+        """Calibrated over predicted variance of each quantity, 1 where it is zero.
+
+        The strain derivative has the factor of the forces of its structure together.
+        """
+        variance = distribution.variance()
+        forces = variance.forces if self.forces is None else self.forces.traced(variance.forces)
+        energy = variance.energy if self.energy is None else self.energy.traced(variance.energy)
+        ratios = EnergyForces(_ratio(energy, variance.energy), _ratio(forces, variance.forces))
+        if variance.strain is None:
+            return ratios
+        total = [distribution.partition.sum(jnp.sum(each, axis=1)) for each in (forces, variance.forces)]
+        strain = jnp.broadcast_to(_ratio(*total)[:, None, None], variance.strain.shape)
+        return EnergyForces(ratios.energy, ratios.forces, strain)
+
+    def interval_widths(self, coverage: float) -> tuple[float, float]:
+        """How many calibrated σ of an energy and of a force component an interval has to each side."""
+        return _widths(self.energy, coverage), _widths(self.forces, coverage)
+
+
+def _ratio(new: Float[Array, "*n"], old: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    return jnp.where(old > 0, safe_divide(new, old), 1.0)
+
+
+def normal_width(coverage: float) -> float:
+    """How many σ to each side of its mean hold this share of a normal distribution."""
+    if not 0 < coverage < 1:
+        raise ValueError(f"a share of observations lies between 0 and 1, but coverage is {coverage:g}")
+    return float(norm.ppf(0.5 * (1 + np.float64(coverage))))
+
+
+def _widths(calibration: CalibrationConfig | None, coverage: float) -> float:
+    if isinstance(calibration, ConformalCalibration):
+        return calibration.width(coverage) / calibration.width(ONE_SIGMA)
+    return normal_width(coverage)

@@ -1,0 +1,168 @@
+"""Curves that show where variances are right and where not. Frozen rows of numbers, ready to be drawn.
+
+[J23] arXiv:2312.04174v1, appendix "Reliability Diagrams and Uncertainty Metrics".
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from huefield.core.checks import require_positive
+from huefield.evaluation.entries import UndefinedMetricError, checked_pair, in_sigmas
+from huefield.evaluation.ranking import Ranking, running_mean
+
+LEVELS = np.linspace(0.0, 1.0, 100)
+"""Of coverage curves."""
+Z_EDGES = np.linspace(-5.0, 5.0, 81)
+"""Of z-score histograms."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """A reliability diagram [J23]: bins of equal counts in the order of rising variance."""
+
+    count: Int[np.ndarray, " K"]
+    """Entries in each bin."""
+    rmv: Float[np.ndarray, " K"]
+    """Root mean variance of each bin."""
+    rmse: Float[np.ndarray, " K"]
+    """Root mean squared error of each bin."""
+
+    @property
+    def ence(self) -> float:
+        """Expected normalised calibration error [J23]: mean over bins of |RMV − RMSE| / RMV."""
+        return float(np.mean(np.abs(self.rmv - self.rmse) / self.rmv))
+
+
+@dataclass(frozen=True, eq=False)
+class CoverageCurve:
+    """How many targets lie in the central intervals of the predicted normal distributions."""
+
+    nominal: Float[np.ndarray, " L"]
+    """The probability of each interval."""
+    observed: Float[np.ndarray, " L"]
+    """The fraction of targets inside."""
+
+    @property
+    def area(self) -> float:
+        """Between the curve and the diagonal; the curve is straight between its points."""
+        gap, width = self.observed - self.nominal, np.diff(self.nominal)
+        left, right = np.abs(gap[:-1]), np.abs(gap[1:])
+        total = left + right
+        crossing = (left**2 + right**2) / np.where(total > 0, total, 1.0)
+        return float(np.sum(width / 2 * np.where(gap[:-1] * gap[1:] < 0, crossing, total)))
+
+
+@dataclass(frozen=True, eq=False)
+class RetentionCurve:
+    """The mean absolute error of those entries that are kept, the most certain ones first."""
+
+    kept: Float[np.ndarray, " Q"]
+    """Fraction of entries."""
+    error: Float[np.ndarray, " Q"]
+    """Their mean absolute error."""
+    oracle: Float[np.ndarray, " Q"]
+    """The same if those with the smallest true errors were kept: no variances can do better."""
+
+
+@dataclass(frozen=True, eq=False)
+class ZHistogram:
+    """Density of z-scores, relative to all of them, those beyond the edges too: comparable with the unit normal."""
+
+    edges: Float[np.ndarray, " H_plus_1"]
+    density: Float[np.ndarray, " H"]
+    below: float = 0.0
+    """Fraction of z-scores left of the first edge. They are not in the density."""
+    above: float = 0.0
+    """Fraction of z-scores right of the last edge. They are not in the density."""
+
+
+def reliability(error: ArrayLike, variance: ArrayLike, bins: int) -> Reliability:
+    """Reliability diagram of entries with variances above zero.
+
+    Entries of equal variance stay in one bin: a border that would part them moves to the nearer end of them. There are
+    fewer bins then, down to one where all variances are equal.
+    """
+    values, spread = checked_pair(error, variance, positive=True)
+    number = bin_numbers(spread, bins)
+    count = np.bincount(number)
+    with np.errstate(over="ignore"):
+        squared = np.bincount(number, values**2)
+    if not np.isfinite(squared).all():
+        raise UndefinedMetricError("a squared error is too large for double precision")
+    return Reliability(count, np.sqrt(np.bincount(number, spread) / count), np.sqrt(squared / count))
+
+
+def bin_numbers(variance: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " n"]:
+    """The bin that each entry falls into: as many entries in each as equal variances permit, none empty."""
+    if bins < 1:
+        raise ValueError(f"there must be at least one bin, but bins is {bins}")
+    if len(variance) < bins:
+        raise UndefinedMetricError(f"{len(variance)} entries with a variance above zero are too few for {bins} bins")
+    rising = np.sort(variance)
+    return np.searchsorted(rising[_borders(rising, bins)], variance, side="right")
+
+
+def _borders(rising: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " borders"]:
+    """Rows at which a new bin begins, without the first. Bins differ by one entry at most where nothing is tied."""
+    size, longer = divmod(len(rising), bins)
+    rows = np.cumsum([size + (number < longer) for number in range(bins - 1)], dtype=np.int64)
+    first, behind = (np.searchsorted(rising, rising[rows], side=side) for side in ("left", "right"))
+    moved = np.where(rows - first <= behind - rows, first, behind)
+    return np.unique(moved[(moved > 0) & (moved < len(rising))])
+
+
+def coverage_curve(error: ArrayLike, variance: ArrayLike, levels: ArrayLike = LEVELS) -> CoverageCurve:
+    """Fractions of |error| ≤ σ Φ⁻¹((1 + level)/2) for rising levels. Zero σ covers no error at any level below one."""
+    values, spread = checked_pair(error, variance)
+    nominal = checked_levels(levels)
+    number = covered_from(np.abs(in_sigmas(values, spread)), nominal)
+    counts = np.bincount(number, minlength=len(nominal) + 1)
+    return CoverageCurve(nominal, np.cumsum(counts)[:-1] / len(values))
+
+
+def checked_levels(levels: ArrayLike) -> Float[np.ndarray, " L"]:
+    """Rising probabilities."""
+    nominal = np.asarray(levels, float)
+    if (
+        nominal.ndim != 1
+        or not len(nominal)
+        or not (0 <= nominal[0] <= nominal[-1] <= 1)
+        or (np.diff(nominal) < 0).any()
+    ):
+        raise ValueError(f"levels must be a row of rising probabilities between 0 and 1, but are {nominal}")
+    return nominal
+
+
+def covered_from(z: Float[np.ndarray, " n"], levels: Float[np.ndarray, " L"]) -> Int[np.ndarray, " n"]:
+    """The number of the first level whose interval has each absolute z-score inside; one too many if none has."""
+    return np.searchsorted(ndtri((1 + levels) / 2), z, side="left")
+
+
+def retention_curve(variance: ArrayLike, error: ArrayLike, points: int = 100) -> RetentionCurve:
+    """Mean absolute error of the most certain entries, at the given number of fractions (or of all entries)."""
+    values, spread = checked_pair(error, variance)
+    return retention_of(Ranking.of(spread, values), points)
+
+
+def retention_of(ranking: Ranking, points: int) -> RetentionCurve:
+    """The curve of entries that are sorted already."""
+    require_positive("points", np.asarray(points))
+    n = len(ranking)
+    rows = np.unique(np.ceil(np.linspace(0, n, points + 1)[1:]).astype(np.int64)) - 1
+    oracle = running_mean(ranking.rising_errors)
+    return RetentionCurve((rows + 1) / n, ranking.kept_mae()[rows], oracle[rows])
+
+
+def z_histogram(error: ArrayLike, variance: ArrayLike, edges: ArrayLike = Z_EDGES) -> ZHistogram:
+    """Density of error/σ between rising edges; what lies outside is counted apart."""
+    values, spread = checked_pair(error, variance, positive=True)
+    borders = np.asarray(edges, float)
+    if borders.ndim != 1 or len(borders) < 2 or not (np.diff(borders) > 0).all():
+        raise ValueError(f"edges must be a row of at least two rising numbers, but are {borders}")
+    z = in_sigmas(values, spread)
+    counts = np.bincount(np.searchsorted(borders, z, side="right"), minlength=len(borders) + 1) / len(z)
+    return ZHistogram(borders, counts[1:-1] / np.diff(borders), float(counts[0]), float(counts[-1]))

@@ -1,0 +1,135 @@
+"""Predicted energies and forces of many structures, beside what was observed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from huefield.core.checks import require_non_negative, require_shape
+from huefield.core.structure import Block
+from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibration import AbstractCalibration
+
+
+@dataclass(frozen=True, eq=False)
+class Marginals:
+    """Means and variances, one of each for every energy or force component."""
+
+    mean: Float[np.ndarray, "*n"]
+    variance: Float[np.ndarray, "*n"]
+    """Of noise and members together."""
+    aleatoric_var: Float[np.ndarray, "*n"] | None = None
+    """Of the noise; None where the parts are not known."""
+    epistemic_var: Float[np.ndarray, "*n"] | None = None
+    """Of the disagreement of members; None where the parts are not known."""
+
+    def __post_init__(self) -> None:
+        for name in ("variance", "aleatoric_var", "epistemic_var"):
+            found = getattr(self, name)
+            if found is not None:
+                require_shape(name, found, self.mean.shape)
+                require_non_negative(name, found)
+
+    def rows(self, keep: Bool[np.ndarray, " m"]) -> "Marginals":
+        """Those that the mask keeps."""
+        return Marginals(self.mean[keep], *(None if v is None else v[keep] for v in self._variances))  # type: ignore[arg-type]
+
+    def calibrated(self, calibration: AbstractCalibration | None) -> "Marginals":
+        """With calibrated variances; both parts of a variance have the same factor."""
+        if calibration is None:
+            return self
+        new = calibration(self.variance)
+        factor = np.divide(new, self.variance, out=np.ones_like(new), where=self.variance > 0)
+        parts = (None if part is None else part * factor for part in self._variances[1:])
+        return Marginals(self.mean, new, *parts)
+
+    @property
+    def _variances(self) -> tuple[Float[np.ndarray, "*n"] | None, ...]:
+        return self.variance, self.aleatoric_var, self.epistemic_var
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """All that was both observed and predicted of one quantity, in one row: what metrics are made of."""
+
+    mean: Float[np.ndarray, " n"]
+    variance: Float[np.ndarray, " n"]
+    target: Float[np.ndarray, " n"]
+    structure: Int[np.ndarray, " n"]
+    """Which structure each entry belongs to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What one model says about some structures. Units: eV and eV/Å; variances are their squares."""
+
+    name: str
+    """Of the model, for tables and figures."""
+    structures: Block
+    """With the labels that were observed."""
+    energy: Marginals | None
+    """[n]; None for a model that says nothing about energies."""
+    forces: Marginals | None
+    """[A, 3]; None for a model that says nothing about forces."""
+    joint_nll: Float[np.ndarray, " n"] | None = None
+    """Of the energy and all forces of each structure together; NaN where something was not observed."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many structures are missing here, by the reason."""
+
+    def __post_init__(self) -> None:
+        if self.energy is not None:
+            require_shape("energies", self.energy.mean, (len(self.structures),))
+        if self.forces is not None:
+            require_shape("forces", self.forces.mean, self.structures.forces.shape)
+
+    def __len__(self) -> int:
+        return len(self.structures)
+
+    def select(self, keep: Bool[np.ndarray, " n"]) -> "Predictions":
+        """The structures that the mask keeps."""
+        atoms = np.repeat(keep, self.structures.sizes)
+        return replace(
+            self,
+            structures=self.structures.select(keep),
+            energy=None if self.energy is None else self.energy.rows(keep),
+            forces=None if self.forces is None else self.forces.rows(atoms),
+            joint_nll=None if self.joint_nll is None else self.joint_nll[keep],
+        )
+
+    def calibrated(self, calibration: EnergyForcesCalibration) -> "Predictions":
+        """With calibrated variances. The joint likelihood is not known then: it takes the model."""
+        return replace(
+            self,
+            energy=None if self.energy is None else self.energy.calibrated(calibration.energy),
+            forces=None if self.forces is None else self.forces.calibrated(calibration.forces),
+            joint_nll=None,
+        )
+
+    @property
+    def structure_of_atom(self) -> Int[np.ndarray, " A"]:
+        """The number of the structure that each atom belongs to."""
+        return np.repeat(np.arange(len(self)), self.structures.sizes)
+
+    @property
+    def atoms_observed(self) -> Bool[np.ndarray, " A"]:
+        """Atoms whose forces were observed."""
+        return np.repeat(self.structures.has_forces, self.structures.sizes)
+
+    def observed_energies(self) -> Observed | None:
+        """Energies of the structures that have one; None where nothing was predicted or observed."""
+        kept = self.structures.has_energy
+        if self.energy is None or not kept.any():
+            return None
+        return Observed(
+            self.energy.mean[kept], self.energy.variance[kept], self.structures.energy[kept], np.flatnonzero(kept)
+        )
+
+    def observed_forces(self) -> Observed | None:
+        """Force components of the atoms that have them; None where nothing was predicted or observed."""
+        kept = self.atoms_observed
+        if self.forces is None or not kept.any():
+            return None
+        columns = (self.forces.mean, self.forces.variance, self.structures.forces)
+        mean, variance, target = (column[kept].ravel() for column in columns)
+        return Observed(mean, variance, target, np.repeat(self.structure_of_atom[kept], 3))

@@ -1,0 +1,106 @@
+from dataclasses import replace
+from pathlib import Path
+
+import ase.io
+import numpy as np
+import pytest
+
+from huefield.apps.predictions.reading import read_predictions, write_predictions
+from huefield.core.structure import Structure, pack
+from huefield.evaluation.predictions import Marginals, Predictions
+
+
+def marginals(shape: tuple[int, ...], rng: np.random.Generator) -> Marginals:
+    aleatoric, epistemic = rng.uniform(0, 1e-3, shape), rng.uniform(0, 1e-3, shape)
+    return Marginals(rng.normal(size=shape), aleatoric + epistemic, aleatoric, epistemic)
+
+
+def made(
+    groups: tuple[str, ...] = ("slab", "", "a b", "T", "12", 'say "x" = \\ y'), name: str = "white, 5 members"
+) -> Predictions:
+    """Predictions of molecules, a crystal, an atom; with energies, forces and stresses of some of them."""
+    rng = np.random.default_rng(0)
+    structures = [
+        Structure(
+            rng.integers(1, 119, size).astype(np.uint8),
+            rng.normal(size=(size, 3)) * 10,
+            rng.normal(size=(3, 3)) if number % 3 == 1 else np.zeros((3, 3)),
+            np.array([True, True, False]) if number % 3 == 1 else np.zeros(3, bool),
+            float(rng.normal()) * 1e5 if number != 2 else None,
+            rng.normal(size=(size, 3)) if number != 3 else None,
+            rng.normal(size=(3, 3)) if number == 1 else None,
+            group,
+        )
+        for number, (group, size) in enumerate(zip(groups, (3, 8, 1, 5, 2, 4), strict=True))
+    ]  # fmt: skip
+    block = pack(structures, np.arange(len(groups)), "made")
+    joint = np.where(block.has_energy & block.has_forces, rng.normal(size=len(block)), np.nan)
+    atoms = len(block.positions)
+    return Predictions(name, block, marginals((len(block),), rng), marginals((atoms, 3), rng), joint)
+
+
+def assert_same(found: Predictions, expected: Predictions) -> None:
+    for name in ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces",
+                 "stress", "has_stress", "groups", "frames"):  # fmt: skip
+        np.testing.assert_array_equal(getattr(found.structures, name), getattr(expected.structures, name), name)
+    for theirs, ours in ((found.energy, expected.energy), (found.forces, expected.forces)):
+        assert (theirs is None) == (ours is None)
+        for part in ("mean", "variance", "aleatoric_var", "epistemic_var"):
+            assert_same_part(getattr(theirs, part, None), getattr(ours, part, None))
+    assert found.name == expected.name
+    assert_same_part(found.joint_nll, expected.joint_nll)
+
+
+def assert_same_part(found: np.ndarray | None, expected: np.ndarray | None) -> None:
+    """Equal but for the rounding of a square root."""
+    assert (found is None) == (expected is None)
+    if found is not None:
+        np.testing.assert_allclose(found, expected, rtol=1e-15, atol=0)
+
+
+def test_what_was_written_reads_back_the_same(tmp_path: Path) -> None:
+    expected = made()
+    write_predictions(tmp_path / "out" / "predictions.xyz", expected)
+    assert_same(read_predictions(tmp_path / "out" / "predictions.xyz"), expected)
+
+
+@pytest.mark.parametrize("without", ["energy", "forces", "joint_nll"])
+def test_what_is_not_known_is_not_written(tmp_path: Path, without: str) -> None:
+    expected = replace(made(), **{without: None})
+    write_predictions(tmp_path / "predictions.xyz", expected)
+    found = read_predictions(tmp_path / "predictions.xyz")
+    assert getattr(found, without) is None
+    others = {"energy", "forces", "joint_nll"} - {without}
+    assert all(getattr(found, other) is not None for other in others)
+
+
+def test_parts_that_are_not_known_are_not_written(tmp_path: Path) -> None:
+    full = made()
+    expected = replace(full, energy=Marginals(full.energy.mean, full.energy.variance))
+    write_predictions(tmp_path / "predictions.xyz", expected)
+    assert_same(read_predictions(tmp_path / "predictions.xyz"), expected)
+
+
+def test_other_tools_find_the_names_of_the_design(tmp_path: Path) -> None:
+    """Written for whoever uses ASE alone."""
+    expected = made()
+    write_predictions(tmp_path / "predictions.xyz", expected)
+    atoms = ase.io.read(tmp_path / "predictions.xyz", index=1)
+    assert atoms.get_potential_energy() == expected.energy.mean[1]
+    np.testing.assert_array_equal(atoms.get_forces(), expected.forces.mean[3:11])
+    np.testing.assert_array_equal(atoms.arrays["REF_forces"], expected.structures.forces[3:11])
+    assert atoms.info["REF_energy"] == expected.structures.energy[1]
+    assert atoms.info["energy_uncertainty_epistemic"] == np.sqrt(expected.energy.epistemic_var[1])
+    np.testing.assert_array_equal(atoms.arrays["forces_uncertainty"], np.sqrt(expected.forces.variance[3:11]))
+    assert {"energy_uncertainty", "energy_uncertainty_aleatoric"} <= atoms.info.keys()
+    assert {"forces_uncertainty_aleatoric", "forces_uncertainty_epistemic"} <= atoms.arrays.keys()
+
+
+def test_a_failure_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "predictions.xyz"
+    path.write_text("before")
+    monkeypatch.setattr("huefield.apps.predictions.writer.chemical_symbols", [])
+    with pytest.raises(IndexError):
+        write_predictions(path, made())
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,143 @@
+"""Calibration of models and of predictions, judged on structures that were not fitted to."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from huefield.apps.calibrate import calibrate, calibrate_predictions, fit_calibration
+from huefield.apps.predictions import predict_part
+from huefield.data.dataset import Part, open_part
+from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
+from huefield.evaluation.predictions import Predictions
+from huefield.forcefield import Ensemble, ForceField
+from tests.training.helpers import POTENTIAL, write_waters
+
+
+def untrained(noise: str) -> Ensemble:
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": noise}}
+    )
+    ensemble = Ensemble.build(config, 2, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
+    return ensemble if noise == "vanilla" else ensemble.map_noise(lambda n: n.initialised(0.02, 0.1))
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    return open_part("waters", [write_waters(tmp_path_factory.mktemp("data") / "waters.xyz", 120)])
+
+
+@pytest.fixture(scope="module")
+def colored() -> Ensemble:
+    return untrained("colored")
+
+
+@pytest.fixture(scope="module")
+def predictions(colored: Ensemble, part: Part) -> Predictions:
+    return predict_part(colored, part, "waters").predictions
+
+
+@pytest.mark.parametrize(("method", "kind"), [("isotonic", IsotonicCalibration), ("scale", ScaleCalibration)])
+def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part, method: Any, kind: type) -> None:
+    """They were several times too small."""
+    changed, done = calibrate(colored, part, method)
+    before, after = done.evaluations()
+    assert before.forces.rzv > 10
+    assert after.forces.rzv == pytest.approx(1, abs=0.3)
+    assert after.energy.rzv == pytest.approx(1, abs=0.3)
+    assert after.forces.nll < before.forces.nll
+    assert after.joint_nll < before.joint_nll
+    assert (done.fitted_to, len(done.before), len(done.after)) == (60, 60, 60)
+    assert isinstance(changed.calibration.forces, kind)
+    np.testing.assert_array_equal(done.before.forces.mean, done.after.forces.mean)
+
+
+def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
+    changed, done = calibrate(colored, part)
+    assert done.remarks == ("energies: 60 errors are too few for more than a factor",)
+    assert changed.calibration.forces.outside == "ratio"
+
+
+def test_an_earlier_calibration_is_replaced(colored: Ensemble, part: Part) -> None:
+    wrong = colored.with_calibration(EnergyForcesCalibration(forces=ScaleCalibration(factor=1e6)))
+    assert calibrate(wrong, part, "scale")[0].calibration == calibrate(colored, part, "scale")[0].calibration
+
+
+def test_gamma_alone(colored: Ensemble, part: Part) -> None:
+    """Energies stay as they are, forces stay their derivatives, and the model has no other calibration."""
+    changed, done = calibrate(colored, part, "gamma")
+    before, after = done.evaluations()
+    assert changed.calibration is None
+    assert after.forces.rzv == pytest.approx(1, abs=0.15)
+    np.testing.assert_allclose(done.after.energy.variance, done.before.energy.variance, rtol=1e-5)
+    ratio = np.ravel(changed.members.noise.gamma.gamma / colored.members.noise.gamma.gamma)
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-5)
+    assert ratio[0] > 5
+    assert before.forces.rmse == after.forces.rmse
+
+
+@pytest.mark.parametrize("noise", ["vanilla", "white"])
+def test_gamma_of_a_noise_model_without_one(noise: str, part: Part) -> None:
+    with pytest.raises(ValueError, match="Noise has no γ to fit: use the method isotonic, scale or conformal"):
+        calibrate(untrained(noise), part, "gamma")
+
+
+def test_predictions_of_any_code(predictions: Predictions) -> None:
+    calibration, done = calibrate_predictions(predictions, "scale")
+    _, after = done.evaluations()
+    assert after.forces.rzv == pytest.approx(1, abs=0.15)
+    np.testing.assert_allclose(
+        predictions.calibrated(calibration).forces.variance, calibration.forces(predictions.forces.variance)
+    )
+    with pytest.raises(ValueError, match="γ is a parameter of a noise model"):
+        calibrate_predictions(predictions, "gamma")
+
+
+def test_conformal_intervals_hold_what_they_promise(predictions: Predictions) -> None:
+    held = []
+    for seed in range(40):
+        calibration, done = calibrate_predictions(predictions, "conformal", seed=seed)
+        assert isinstance(calibration.forces, ConformalCalibration)
+        raw = done.before.observed_forces()
+        width = calibration.forces.half_width(raw.variance, 0.9)
+        held.append(np.mean(np.abs(raw.mean - raw.target) <= width))
+    assert np.mean(held) == pytest.approx(0.91, abs=0.03)
+
+
+def test_what_is_missing_is_left_alone(predictions: Predictions) -> None:
+    """Data without energies calibrate forces."""
+    block = predictions.structures
+    without = replace(predictions, structures=replace(block, has_energy=np.zeros(len(block), bool)))
+    found = fit_calibration(without, "scale")
+    assert found.energy is None
+    assert found.forces == fit_calibration(predictions, "scale").forces
+    nothing = replace(without, forces=None)
+    with pytest.raises(ValueError, match="no energy and no force was both predicted and observed"):
+        fit_calibration(nothing, "scale")
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "message"),
+    [
+        (3, {}, "3 structures are too few to calibrate with: it takes 4 at least"),
+        (8, {}, "energies cannot be calibrated: 4 errors with a predicted variance above zero are too few"),
+        (120, {"fit_fraction": 1.0}, "the fraction to fit to lies between 0 and 1, but is 1"),
+    ],
+)
+def test_too_little_is_said(predictions: Predictions, count: int, options: Any, message: str) -> None:
+    some = predictions.select(np.arange(len(predictions)) < count)
+    with pytest.raises(ValueError, match=message):
+        calibrate_predictions(some, "scale", **options)
+
+
+def test_no_variances_at_all(part: Part, tmp_path: Path) -> None:
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "vanilla"}}
+    )
+    single = Ensemble.build(config, 1, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
+    with pytest.raises(ValueError, match=r"energies cannot be calibrated: 0 errors .* above zero"):
+        calibrate(single, part)

@@ -1,0 +1,148 @@
+"""From a model and data, or from predictions of any code, to numbers, tables, figures and a page."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import huefield
+from huefield.apps.cli.main import app
+from huefield.apps.evaluate import judge, names_of, remarks_on
+from huefield.apps.predictions import Predicted, predict_part, read_predictions, write_predictions
+from huefield.data.dataset import Part, open_part
+from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibration import ScaleCalibration
+from huefield.evaluation.predictions import Predictions
+from huefield.forcefield import Ensemble, ForceField
+from tests.training.helpers import POTENTIAL, write_waters
+
+PAGE = ["report.html", "metrics.json", "table.md", "table.tex", "predictions-mine.extxyz", "figures"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and data that it has not seen."""
+    made = tmp_path_factory.mktemp("evaluate")
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "colored"}}
+    )
+    ensemble = Ensemble.build(config, 2, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
+    huefield.save(ensemble.map_noise(lambda n: n.initialised(0.02, 0.1)), made / "mine.safetensors")
+    write_waters(made / "waters.xyz", 120)
+    return made
+
+
+@pytest.fixture(scope="module")
+def part(folder: Path) -> Part:
+    return open_part("waters", [folder / "waters.xyz"])
+
+
+@pytest.fixture(scope="module")
+def predictions(folder: Path, part: Part) -> Predictions:
+    return predict_part(huefield.load(folder / "mine.safetensors"), part, "mine").predictions
+
+
+def run(*arguments: object, fails: bool = False) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert (result.exit_code != 0) == fails, result.output
+    return result.output if not fails else f"{result.output}{result.exception}"
+
+
+def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: Predictions) -> None:
+    """A model as it was trained, and calibrated."""
+    said = run("calibrate", folder / "mine.safetensors", folder / "waters.xyz", "--method", "scale")
+    made = folder / "mine-calibrated.safetensors"
+    assert "Fitted to 60 structures; on the 60 others:" in said
+    assert f"Wrote {made}" in said
+    assert huefield.load(made).calibration is not None
+    assert huefield.load(folder / "mine.safetensors").calibration is None
+    said = run("evaluate", folder / "mine.safetensors", made, folder / "waters.xyz", "--out", tmp_path / "out")
+    assert "| mine |" in said
+    assert f"Look at {tmp_path / 'out' / 'report.html'}" in said
+    assert all((tmp_path / "out" / name).exists() for name in PAGE)
+    assert "Calibration before and after" in (tmp_path / "out" / "report.html").read_text()
+    found = json.loads((tmp_path / "out" / "metrics.json").read_text())["models"][0]
+    error = predictions.structures.energy - predictions.energy.mean
+    assert found["energy"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    assert found["energy"]["intervals"]
+    assert [(s["kind"], s["label"]) for s in found["breakdown"][:2]] == [("element", "H"), ("element", "O")]
+
+
+def test_predictions_in_a_file_are_judged_like_the_model(predictions: Predictions, tmp_path: Path) -> None:
+    write_predictions(tmp_path / "mine.extxyz", predictions)
+    again = read_predictions(tmp_path / "mine.extxyz")
+    judged = [judge([Predicted(each, None)], None, source="", resamples=0) for each in (predictions, again)]
+    first, second = (each.evaluations[0] for each in judged)
+    for quantity in ("energy", "forces"):
+        for metric in ("mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "auroc"):
+            values = [getattr(getattr(each, quantity), metric) for each in (first, second)]
+            assert values[0] == pytest.approx(values[1], rel=1e-9)
+    assert first.joint_nll == pytest.approx(second.joint_nll, rel=1e-6)
+
+
+def test_calibrating_predictions_of_any_code(predictions: Predictions, tmp_path: Path) -> None:
+    source = tmp_path / "mine.extxyz"
+    write_predictions(source, predictions)
+    said = run("calibrate", "--predictions", source, "--method", "scale", "--out", tmp_path / "better.extxyz")
+    assert f"Wrote {tmp_path / 'better.extxyz'} and {tmp_path / 'better.json'}" in said
+    before, after = read_predictions(source), read_predictions(tmp_path / "better.extxyz")
+    kept = EnergyForcesCalibration.model_validate_json((tmp_path / "better.json").read_text())
+    assert isinstance(kept.forces, ScaleCalibration)
+    np.testing.assert_allclose(after.forces.variance, kept.forces.factor * before.forces.variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate"], "give a model file and a file or store with labelled structures"),
+        (["evaluate", "m", "d", "--predictions", "p"], "give either models and data, or --predictions, not both"),
+        (["calibrate", "m", "n", "d"], "one model is calibrated at a time"),
+        (["evaluate", "no.safetensors", "no.xyz"], "there is no file or store no.xyz"),
+        (["evaluate", "--predictions", "p.xyz", "--keys", '{"energie": "e"}'], "energie"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = " ".join(run(*arguments, fails=True).replace("│", " ").split())
+    assert message in said
+    assert not (tmp_path / "evaluation" / "metrics.json").exists()
+
+
+def test_one_structure_only(predictions: Predictions) -> None:
+    one = predictions.select(np.arange(len(predictions)) == 7)
+    found = judge([Predicted(one, None)], None, source="test").evaluations[0].energy
+    assert found.count == 1
+    assert found.mae > 0
+    assert np.isnan(found.ence)
+    assert any(remark.startswith("ence") for remark in found.remarks)
+
+
+def test_what_is_missing_is_counted(predictions: Predictions) -> None:
+    block = predictions.structures
+    half = replace(block, has_energy=np.arange(120) < 40, has_forces=np.arange(120) > 0)
+    some = replace(predictions, structures=half, left_out={"contain Xe": 3})
+    assert remarks_on(some) == [
+        "mine: 3 structures contain Xe; left out",
+        "80 of 120 structures have no energy",
+        "1 of 120 structures have no forces",
+    ]
+    judged = judge([Predicted(some, None)], None, source="test")
+    assert (judged.evaluations[0].energy.count, judged.evaluations[0].forces.count) == (40, 119 * 9)
+
+
+def test_other_units_are_pointed_out(predictions: Predictions) -> None:
+    block = predictions.structures
+    hartree = replace(predictions, structures=replace(block, energy=block.energy / 27.211386))
+    assert any("hartree" in remark for remark in remarks_on(hartree))
+
+
+def test_names_of_models() -> None:
+    paths = [Path(p) for p in ("a/model.safetensors", "b/model.safetensors", "c/mine.safetensors")]
+    assert names_of(paths) == ["a", "b", "mine"]
+    assert names_of([Path("x/a/model.safetensors"), Path("y/a/model.safetensors")]) == ["x/a", "y/a"]

@@ -1,0 +1,188 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from huefield.core.structure import Block
+from huefield.evaluation.breakdown import breakdown, summarise
+from huefield.evaluation.predictions import Marginals, Predictions
+from huefield.evaluation.scores import Scores, scores_of_errors
+from huefield.evaluation.summary import summary
+
+
+def _predictions(groups: tuple[str, ...], seed: int = 0) -> Predictions:
+    """Molecules of three to eight atoms; the third has no energy, the fourth no forces."""
+    rng = np.random.default_rng(seed)
+    n = len(groups)
+    sizes = rng.integers(3, 9, n)
+    atoms = int(sizes.sum())
+    with_energy, with_forces = np.arange(n) != 2, np.arange(n) != 3
+    zeros = np.zeros((n, 3, 3))
+    forces = rng.standard_normal((atoms, 3)) * np.repeat(with_forces, sizes)[:, None]
+    block = Block(
+        sizes, rng.choice(np.array([1, 6, 8], np.uint8), atoms), rng.random((atoms, 3)), zeros, np.zeros((n, 3), bool),
+        rng.standard_normal(n), with_energy, forces, with_forces, zeros, np.zeros(n, bool), groups,
+        np.arange(n), "test",
+    )  # fmt: skip
+    energy = Marginals(rng.standard_normal(n), rng.gamma(2.0, 1.0, n))
+    return Predictions(
+        "model", block, energy, Marginals(rng.standard_normal((atoms, 3)), rng.gamma(2.0, 1.0, (atoms, 3)))
+    )
+
+
+@pytest.fixture
+def predictions() -> Predictions:
+    return _predictions(("a", "b", "") * 20)
+
+
+def _forces(predictions: Predictions, atoms: np.ndarray, bins: int = 10) -> Scores:
+    assert predictions.forces is not None
+    error = (predictions.structures.forces - predictions.forces.mean)[atoms]
+    return scores_of_errors(error.ravel(), predictions.forces.variance[atoms].ravel(), bins)
+
+
+def _same(found: Scores | None, expected: Scores) -> None:
+    assert found is not None
+    assert found.remarks == expected.remarks
+    numbers = (np.array(list(vars(scores).values())[:-1], float) for scores in (found, expected))
+    np.testing.assert_allclose(*numbers, rtol=1e-12)
+
+
+def test_elements_are_parts_of_the_observed_atoms(predictions: Predictions) -> None:
+    parts = [part for part in breakdown(predictions) if part.kind == "element"]
+    assert [part.label for part in parts] == ["H", "C", "O"]
+    for part, number in zip(parts, (1, 6, 8), strict=True):
+        assert part.energy is None
+        chosen = predictions.atoms_observed & (predictions.structures.atomic_numbers == number)
+        _same(part.forces, _forces(predictions, chosen))
+
+
+def test_magnitudes_are_quantiles_of_the_observed_forces(predictions: Predictions) -> None:
+    parts = [part for part in breakdown(predictions, bins=4) if part.kind == "force magnitude"]
+    magnitude = np.linalg.norm(predictions.structures.forces, axis=1)
+    observed = np.flatnonzero(predictions.atoms_observed)
+    rows = np.array_split(observed[np.argsort(magnitude[observed])], 4)
+    for part, chosen in zip(parts, rows, strict=True):
+        inside = magnitude[chosen]
+        assert part.label == f"{inside.min():.3g} to {inside.max():.3g} eV/Å"
+        _same(part.forces, _forces(predictions, chosen, bins=4))
+
+
+def test_groups_have_energies_and_forces(predictions: Predictions) -> None:
+    parts = [part for part in breakdown(predictions) if part.kind == "group"]
+    assert [part.label for part in parts] == ["no group", "a", "b"]
+    assert predictions.energy is not None
+    for part, name in zip(parts, ("", "a", "b"), strict=True):
+        chosen = np.array(predictions.structures.groups) == name
+        atoms = chosen[predictions.structure_of_atom] & predictions.atoms_observed
+        _same(part.forces, _forces(predictions, atoms))
+        chosen &= predictions.structures.has_energy
+        error = predictions.structures.energy - predictions.energy.mean
+        _same(part.energy, scores_of_errors(error[chosen], predictions.energy.variance[chosen], 10))
+
+
+def test_small_groups_are_taken_together() -> None:
+    groups = tuple(f"large {i:02}" for i in range(20)) * 2 + tuple(f"small {i}" for i in range(5))
+    found = _predictions(groups)
+    parts = [part for part in breakdown(found) if part.kind == "group"]
+    assert [part.label for part in parts] == [f"large {i:02}" for i in range(20)] + ["5 smaller groups together"]
+    assert [part.energy.count for part in parts if part.energy is not None] == [2, 2, 1, *[2] * 17, 5]
+
+
+def test_parts_without_anything_observed_are_none() -> None:
+    parts = [part for part in breakdown(_predictions(("a", "a", "b", "c"))) if part.kind == "group"]
+    assert [(part.label, part.energy is None, part.forces is None) for part in parts] == [
+        ("a", False, False),
+        ("b", True, False),
+        ("c", False, True),
+    ]
+
+
+def test_structures_without_groups_have_none() -> None:
+    assert {part.kind for part in breakdown(_predictions(("",) * 9))} == {"element", "force magnitude"}
+
+
+def test_everything_together(predictions: Predictions) -> None:
+    found = summarise(predictions, bins=5, resamples=20, seed=3)
+    for observed, part in (
+        (predictions.observed_energies(), found.energy),
+        (predictions.observed_forces(), found.forces),
+    ):
+        assert observed is not None
+        assert part is not None
+        columns = (observed.mean, observed.variance, observed.target)
+        expected = summary(*columns, bins=5, structure=observed.structure, resamples=20, seed=3)
+        assert part.as_dict() == expected.as_dict()
+    assert found.name == "model"
+    assert found.joint_nll is None
+    assert found.breakdown == breakdown(predictions, bins=5)
+
+
+def test_forces_of_atoms(predictions: Predictions) -> None:
+    found = summarise(predictions)
+    assert found.forces is not None
+    assert found.forces_per_atom is not None
+    assert predictions.forces is not None
+    assert found.forces_per_atom.count == found.forces.count / 3
+    for name in ("rmse", "rmv"):
+        assert getattr(found.forces_per_atom, name) == pytest.approx(getattr(found.forces, name), rel=1e-12)
+    error = (predictions.structures.forces - predictions.forces.mean)[predictions.atoms_observed]
+    assert found.forces_per_atom.mae == pytest.approx(np.linalg.norm(error, axis=1).mean() / np.sqrt(3), rel=1e-12)
+
+
+def test_single_precision_and_all_observed() -> None:
+    found = _predictions(("a",) * 3)
+    assert found.forces is not None
+    single = Marginals(found.forces.mean.astype(np.float32), found.forces.variance.astype(np.float32))
+    forces = summarise(replace(found, forces=single)).forces
+    expected = summarise(found).forces
+    assert forces is not None
+    assert expected is not None
+    assert forces.nll == pytest.approx(expected.nll, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["energy", "forces"])
+def test_models_that_say_nothing_about_one_of_them(predictions: Predictions, kind: str) -> None:
+    found = summarise(replace(predictions, **{kind: None}))
+    assert getattr(found, kind) is None
+    assert all(getattr(part, kind) is None for part in found.breakdown)
+    assert (found.forces_per_atom is None) == (kind == "forces")
+    assert {part.kind for part in found.breakdown} == (
+        {"group"} if kind == "forces" else {"element", "force magnitude", "group"}
+    )
+
+
+def test_joint_nll_is_the_mean_of_what_is_known(predictions: Predictions) -> None:
+    joint = np.full(60, np.nan)
+    assert summarise(replace(predictions, joint_nll=joint)).joint_nll is None
+    joint[:2] = [1.0, 4.0]
+    assert summarise(replace(predictions, joint_nll=joint)).joint_nll == 2.5
+    joint[2] = np.inf
+    found = summarise(replace(predictions, joint_nll=joint))
+    assert found.joint_nll == 2.5
+    assert found.remarks == ("joint_nll: 1 of 3 structures are left out, theirs is infinite",)
+
+
+def test_one_structure_only() -> None:
+    found = summarise(_predictions(("a",)), resamples=10)
+    assert found.energy is not None
+    assert found.energy.mae == found.energy.rmse
+    assert "intervals: there is one structure only, nothing to resample" in found.energy.remarks
+    json.dumps(found.as_dict(), allow_nan=False)
+
+
+def test_json_says_what_was_left_out(predictions: Predictions) -> None:
+    found = summarise(replace(predictions, left_out={"NaN energy": 2}))
+    read = json.loads(json.dumps(found.as_dict(), allow_nan=False))
+    assert read["left_out"] == {"NaN energy": 2}
+    assert read["breakdown"][0]["kind"] == "element"
+    assert read["breakdown"][0]["forces"]["count"] == found.breakdown[0].forces.count  # type: ignore[union-attr]
+
+
+def test_predictions_that_are_not_numbers_are_named(predictions: Predictions) -> None:
+    assert predictions.forces is not None
+    mean = predictions.forces.mean.copy()
+    mean[1, 2] = np.nan
+    with pytest.raises(ValueError, match=r"error must be finite, but is nan at index \(1, 2\)"):
+        summarise(replace(predictions, forces=replace(predictions.forces, mean=mean)))
