@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Float
 
 from huefield.core.structure import Block
-from huefield.evaluation.breakdown import summarise
 from huefield.evaluation.predictions import Marginals, Predictions
+from huefield.evaluation.slices import summarise
 
 RESULT = Path(__file__).parent / "results" / "metrics.json"
 

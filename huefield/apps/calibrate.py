@@ -8,7 +8,6 @@ from jaxtyping import Bool
 
 from huefield.apps.predictions import Report, predict_part
 from huefield.data.dataset import Part
-from huefield.evaluation.breakdown import Evaluation, summarise
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.calibration import (
     CalibrationConfig,
@@ -18,6 +17,7 @@ from huefield.evaluation.calibration import (
     ScaleCalibration,
 )
 from huefield.evaluation.predictions import Observed, Predictions
+from huefield.evaluation.slices import Evaluation, summarise
 from huefield.forcefield import Ensemble
 from huefield.noise import ColoredNoise
 

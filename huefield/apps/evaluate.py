@@ -9,10 +9,10 @@ from huefield import modelfile
 from huefield.apps.predictions import Predicted, Report, predict_part, unit_remark, write_predictions
 from huefield.core.files import require_writable, write_bytes
 from huefield.data.dataset import Part
-from huefield.evaluation.breakdown import Evaluation, summarise
 from huefield.evaluation.figures import save_figures
 from huefield.evaluation.predictions import Predictions
 from huefield.evaluation.report import write_report
+from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.tables import latex_table, markdown_table
 
 METRICS = "metrics.json"

@@ -13,10 +13,10 @@ from matplotlib.ticker import PercentFormatter
 from huefield.core.files import replacing
 from huefield.core.structure import Block
 from huefield.evaluation import curve_plots as draw
-from huefield.evaluation.breakdown import Evaluation
 from huefield.evaluation.panels import PANEL, QUANTITIES, Quantity, grid, row_of_panels, summaries, wrapped
 from huefield.evaluation.plots import publication_style
 from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.slices import Evaluation
 
 DPI = 200
 MOST_POINTS = 200_000

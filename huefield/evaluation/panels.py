@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from huefield.evaluation.breakdown import Evaluation
 from huefield.evaluation.predictions import Marginals, Predictions
-from huefield.evaluation.summary import Summary
+from huefield.evaluation.slices import Evaluation
+from huefield.evaluation.summaries import Summary
 
 PANEL = 2.05
 """Width of a panel among several models, inches."""

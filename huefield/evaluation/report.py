@@ -11,13 +11,13 @@ from jaxtyping import Float
 
 from huefield.core.files import write_bytes
 from huefield.core.structure import Structure
-from huefield.evaluation.breakdown import Evaluation, Slice
 from huefield.evaluation.figures import CAPTIONS, Caption
 from huefield.evaluation.markup import Cell, Part, Row, Rows, folded, image, packed, remarks, row_head, table
 from huefield.evaluation.predictions import Predictions
 from huefield.evaluation.scores import Scores
 from huefield.evaluation.selection import Selection, StructureScores, choose_structures, grouped_digits
-from huefield.evaluation.summary import Summary
+from huefield.evaluation.slices import Evaluation, Slice
+from huefield.evaluation.summaries import Summary
 from huefield.evaluation.tables import BEYOND, COVERAGE, PAPER, UNKNOWN, Metric, number
 from huefield.evaluation.viewer import chemiscope_notices, chemiscope_program, make_viewer
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
-from huefield.evaluation.breakdown import Evaluation
 from huefield.evaluation.scores import Scores
-from huefield.evaluation.summary import Summary
+from huefield.evaluation.slices import Evaluation
+from huefield.evaluation.summaries import Summary
 
 UNKNOWN = "–"
 BACKSLASH = "\\textbackslash{}"

@@ -1,6 +1,5 @@
 """Members that were trained one by one, put together."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from huefield.modelfile import load, save
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config
 from huefield.training.feed import Prepared
-from huefield.training.job import DIGESTS, cutoff_of, digest, member_folder, references_for
+from huefield.training.job import DIGESTS, changed_parts, cutoff_of, member_folder, references_for
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import Report
 
@@ -102,12 +101,11 @@ def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str
             f"the data that the ensemble is chosen and scored on cannot be read from {Path.cwd()}: {error}. Go to the "
             "folder that members were trained from, or name the model files, to put them together as they are"
         ) from error
-    for name, expected in json.loads((member / DIGESTS).read_text()).items():
-        if name not in parts or digest(parts[name]) != expected:
-            raise ValueError(
-                f"the data for {name} are not those that the members were trained with: put them back, or name the "
-                "model files, to put them together as they are"
-            )
+    for name in changed_parts(parts, member):
+        raise ValueError(
+            f"the data for {name} are not those that the members were trained with: put them back, or name the "
+            "model files, to put them together as they are"
+        )
     references = references_for(config, parts["train"], ensemble)
     return {name: Prepared.of(part, cutoff_of(config), references) for name, part in parts.items() if name != "train"}
 

@@ -246,6 +246,12 @@ def digest(part: Part) -> str:
     return hasher.hexdigest()
 
 
+def changed_parts(parts: Parts, folder: Path) -> list[str]:
+    """Names of decisive parts that are not what the run in a folder was made with."""
+    expected = json.loads((folder / DIGESTS).read_text())
+    return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
+
+
 def _write_inputs(
     config: TrainConfig, parts: Parts, references: AtomicReferences, digests: dict[str, str], folder: Path
 ) -> None:

@@ -26,6 +26,11 @@ KeysOption = Annotated[
 ]
 
 
+PartOption = Annotated[
+    str | None, typer.Option(help="Which part, where DATA is the folder of a run: validation, test, ...")
+]
+
+
 class MethodName(StrEnum):
     """How variances are calibrated."""
 
@@ -37,13 +42,15 @@ class MethodName(StrEnum):
 
 def evaluate(
     paths: Annotated[
-        list[Path] | None, typer.Argument(metavar="MODEL... DATA", help="Model files, and labelled structures.")
+        list[Path] | None,
+        typer.Argument(metavar="MODEL... DATA", help="Model files, and structures: file, store or run."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for metrics, tables, figures and the page.")] = Path("evaluation"),
     predictions: PredictionsOption = None,
     reference: ReferenceOption = None,
     keys: KeysOption = None,
     reader: ReaderOption = None,
+    part: PartOption = None,
     bins: Annotated[int, typer.Option(min=1, help="Of reliability diagrams.")] = 10,
     resamples: Annotated[
         int, typer.Option(min=0, help="Draws of structures for confidence intervals; 0 for none.")
@@ -60,9 +67,9 @@ def evaluate(
         judged = judge(found, out, source=", ".join(map(str, predictions)), bins=bins, resamples=resamples)
     else:
         use_compilation_cache()
-        part = _opened(data, reader)
+        structures = _opened(data, reader, part or "test")
         with counting_progress() as report:
-            judged = run(models, part, out, bins=bins, resamples=resamples, report=report)
+            judged = run(models, structures, out, bins=bins, resamples=resamples, report=report)
     for remark in judged.remarks:
         typer.echo(f"note: {remark}", err=True)
     typer.echo(judged.table)
@@ -73,7 +80,7 @@ def evaluate(
 def calibrate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="MODEL DATA", help="A model file, and labelled structures it was not trained on."),
+        typer.Argument(metavar="MODEL DATA", help="A model file, and structures it was not trained on."),
     ] = None,
     method: Annotated[MethodName, typer.Option(help="How variances are mapped; gamma refits γ alone.")] = (
         MethodName.ISOTONIC
@@ -85,6 +92,7 @@ def calibrate(
     reference: ReferenceOption = None,
     keys: KeysOption = None,
     reader: ReaderOption = None,
+    part: PartOption = None,
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for the plain one.")
     ] = None,
@@ -111,9 +119,9 @@ def calibrate(
         write_bytes(target.with_suffix(".json"), (calibration.model_dump_json(indent=1) + "\n").encode())
     else:
         use_compilation_cache()
-        part, ensemble = _opened(data, reader), load(source)
+        structures, ensemble = _opened(data, reader, part or "validation"), load(source)
         with counting_progress() as report:
-            ensemble, done = job.calibrate(ensemble, part, method.value, report=report(source.stem), **options)
+            ensemble, done = job.calibrate(ensemble, structures, method.value, report=report(source.stem), **options)
         save(ensemble, target)
     _say(done)
     typer.echo(f"Wrote {target}" + (f" and {target.with_suffix('.json')}" if predictions else ""))
@@ -131,9 +139,12 @@ def _models_and_data(paths: list[Path] | None, predictions: list[Path] | None) -
     return given[:-1], given[-1] if given else Path()
 
 
-def _opened(data: Path, reader: str | None) -> "Part":
+def _opened(data: Path, reader: str | None, part: str) -> "Part":
     from huefield.data.dataset import open_part
+    from huefield.training.rundata import is_run, part_of_run
 
+    if is_run(data):
+        return part_of_run(data, part)
     return open_part(str(data), [data], parse_reader(reader))
 
 

@@ -10,7 +10,7 @@ from sklearn.metrics import mean_absolute_error, roc_auc_score, root_mean_square
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Resampling
 from huefield.evaluation.scores import plain, scores_of_errors
-from huefield.evaluation.summary import Summary, summary, summary_of_lengths
+from huefield.evaluation.summaries import Summary, summary, summary_of_lengths
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 NUMBERS = (

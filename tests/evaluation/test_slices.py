@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from huefield.core.structure import Block
-from huefield.evaluation.breakdown import breakdown, summarise
 from huefield.evaluation.predictions import Marginals, Predictions
 from huefield.evaluation.scores import Scores, scores_of_errors
-from huefield.evaluation.summary import summary
+from huefield.evaluation.slices import breakdown, summarise
+from huefield.evaluation.summaries import summary
 
 
 def _predictions(groups: tuple[str, ...], seed: int = 0) -> Predictions:

@@ -12,7 +12,7 @@ from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
 from huefield.evaluation.predictions import Observed, Predictions
 from huefield.evaluation.scores import Scores, plain_fields, scores_of_errors
-from huefield.evaluation.summary import Summary, summary_of_errors, summary_of_lengths
+from huefield.evaluation.summaries import Summary, summary_of_errors, summary_of_lengths
 
 LARGEST_GROUPS = 20
 """How many groups are told apart; the others are one part."""

@@ -1,0 +1,45 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from huefield.data.dataset import open_part
+from huefield.training import train
+from huefield.training.rundata import is_run, part_of_run
+from tests.training.helpers import config_for, write_waters
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    train(config_for(data), folder, member=0)
+    return folder
+
+
+def test_the_validation_data_of_a_run(run: Path, data: Path) -> None:
+    assert is_run(run)
+    assert is_run(run / "member-0")
+    chosen = json.loads((run / "member-0" / "split.json").read_text())["validation"]
+    expected = open_part("all", [data]).block(np.array(chosen))
+    found = part_of_run(run, "validation")
+    np.testing.assert_array_equal(found.block(np.arange(len(found))).positions, expected.positions)
+
+
+def test_parts_that_are_not_there(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no part 'test', but train, validation: choose one with --part"):
+        part_of_run(run, "test")
+    assert not is_run(tmp_path)
+    with pytest.raises(FileNotFoundError, match="it is not the folder of a run"):
+        part_of_run(tmp_path, "validation")
+
+
+def test_data_that_have_changed_are_refused(run: Path, data: Path) -> None:
+    """Or structures that were trained on may be calibrated with."""
+    kept = data.read_bytes()
+    write_waters(data, seed=5)
+    try:
+        with pytest.raises(ValueError, match=r"data of .* have changed since the run"):
+            part_of_run(run, "validation")
+    finally:
+        data.write_bytes(kept)
