@@ -73,7 +73,7 @@ class Browser:
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
-    def wait_for(self, expression: str, seconds: float = 60.0) -> None:
+    def wait_for(self, expression: str, seconds: float = 120.0) -> None:
         """Until an expression is true."""
         end = time.monotonic() + seconds
         while not self.evaluate(expression):
@@ -106,7 +106,7 @@ class Browser:
 
     def _next(self) -> Any:
         while b"\0" not in self._rest:
-            ready, _, _ = select([self._read], [], [], 90.0)
+            ready, _, _ = select([self._read], [], [], 180.0)
             assert ready, "the browser does not answer"
             part = os.read(self._read, 1 << 20)
             assert part, "the browser has ended"

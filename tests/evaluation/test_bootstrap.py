@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from huefield.evaluation.bootstrap import Estimate, Resampling, bootstrap_intervals, draws, estimates, resampled
-from huefield.evaluation.summary import Summary, summary
+from huefield.evaluation.summaries import Summary, summary
 from huefield.evaluation.sums import Owners, Sums, sums_by_structure
 
 STRUCTURES, ATOMS = 120, 6

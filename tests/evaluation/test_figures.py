@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from huefield.evaluation import figures
-from huefield.evaluation.breakdown import summarise
 from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.slices import summarise
 from tests.evaluation.synthetic import predicted, waters
 
 

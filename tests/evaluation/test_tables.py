@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from huefield.evaluation.breakdown import Evaluation, summarise
+from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.tables import BEYOND, COVERAGE, PAPER, latex_table, markdown_table, number
 from tests.evaluation.synthetic import predicted, waters
 
