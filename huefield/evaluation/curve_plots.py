@@ -109,7 +109,10 @@ def draw_parity(ax: Axes, observed: Row, predicted: Row, *, model: int = 0) -> N
 
 
 def draw_parts(ax: Axes, aleatoric_var: Row, epistemic_var: Row, *, bins: int = 20) -> None:
-    """Both parts of the uncertainty of entries in the order of their total uncertainty, in bins of equal counts."""
+    """Both parts of the uncertainty of entries in the order of their total uncertainty, in bins of equal counts.
+
+    A part that is zero everywhere is left out.
+    """
     order = np.argsort(aleatoric_var + epistemic_var, kind="stable")
     groups = np.array_split(order, min(bins, len(order)))
     place = (np.arange(len(groups)) + 0.5) / len(groups)
@@ -117,7 +120,8 @@ def draw_parts(ax: Axes, aleatoric_var: Row, epistemic_var: Row, *, bins: int = 
     rows = {name: np.sqrt([values[group].mean() for group in groups]) for name, (values, _) in parts.items()}
     ax.plot(place, np.hypot(*rows.values()), color=MEAN, lw=0.9, label="total")
     for (name, row), marker in zip(rows.items(), MARKERS, strict=False):
-        ax.plot(place, np.where(row > 0, row, np.nan), marker=marker, ms=3, color=parts[name][1], label=name)
+        if np.any(row > 0):
+            ax.plot(place, np.where(row > 0, row, np.nan), marker=marker, ms=3, color=parts[name][1], label=name)
     ax.set(xlim=(0, 1))
     ax.xaxis.set_major_formatter(PercentFormatter(1.0))
     if any(np.any(row > 0) for row in rows.values()):

@@ -152,7 +152,7 @@ def coverage_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
         panels[quantity].set(xlabel="nominal coverage", ylabel="observed coverage", title=quantity.title)
         for model, found in row.items():
             draw.draw_coverage(panels[quantity], found.coverage_curve, model=model, label=evaluations[model].name)
-        panels[quantity].legend(loc="upper left")
+        panels[quantity].legend(loc="best")
     return figure
 
 
@@ -169,7 +169,7 @@ def retention_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
         )
         ax.set(xlim=(0, 1), ylim=(0, None))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0))
-        ax.legend(loc="upper left")
+        ax.legend(loc="best")
     return figure
 
 
@@ -198,7 +198,7 @@ def parts_figure(predictions: Sequence[Predictions]) -> Figure | None:
             ax = panels[quantity, model]
             draw.draw_parts(ax, aleatoric, epistemic)
             ax.set(xlabel="rank of uncertainty", ylabel=f"{quantity.word} uncertainty ({quantity.unit})")
-            ax.legend(loc="upper left")
+            ax.legend(loc="best")
     return figure
 
 
@@ -233,7 +233,7 @@ def _draw_calibration(axes: Sequence[Axes], quantity: Quantity, old: Evaluation,
     draw.draw_coverage(right, before.coverage_curve, model=model, label="before", faded=True)
     draw.draw_coverage(right, after.coverage_curve, model=model, label="after")
     right.set(xlabel="nominal coverage", ylabel="observed coverage")
-    left.legend(loc="upper left")
+    left.legend(loc="best")
 
 
 def _say(ax: Axes, text: str) -> None:

@@ -58,6 +58,10 @@ class Remarks:
             return otherwise
 
 
+TINY = 1e-5
+"""A standard deviation relative to the root mean variance that is worth a remark."""
+
+
 @dataclass(frozen=True, eq=False)
 class Noisy:
     """Those entries whose variance is above zero."""
@@ -105,6 +109,12 @@ def table(
     if zero:
         remarks.found.append(
             f"zero_variance: {zero} of {len(error)} entries are left out of nll, rzv, ence and z-scores"
+        )
+    tiny = int(np.count_nonzero(noisy.variance < TINY**2 * np.mean(variance)))
+    if tiny:
+        remarks.found.append(
+            f"nll: {tiny} of {len(error)} entries have a σ below {TINY:g} of the root mean variance, as components "
+            "have that vanish by symmetry up to rounding; they may lower the mean by much"
         )
     return Scores(
         count=len(error),

@@ -28,6 +28,8 @@ BUCKETS = 3
 ENOUGH_FOR_BUCKETS = 5000
 """Structures from which on they save more time than compiling takes."""
 PREFETCHED = 2
+ROUNDING = 1e-5
+"""Deviations of a force component relative to the largest force of its structure that single precision makes."""
 
 Report = Callable[[int, int], None]
 """Told how many structures are predicted, and of how many."""
@@ -180,12 +182,20 @@ class _Collected:
         if not finite.all():
             left_out = {**left_out, "have predictions that are no finite numbers": int((~finite).sum())}
             return self._kept(finite).predicted(name, block.select(finite), left_out)
+        self._forget_rounding(owners)
         whole = block.has_energy & block.has_forces
         joint = np.where(whole, self.joint_nll, np.nan)
         calibrated = bool((self.energy[3] != 1).any() or (self.forces[3] != 1).any())
         after = Predictions(name, block, *self._marginals(1.0), joint if np.isfinite(joint).any() else None, left_out)
         before = Predictions(name, block, *self._marginals(None), None, left_out) if calibrated else None
         return Predicted(after, before)
+
+    def _forget_rounding(self, owners: Int[np.ndarray, " A"]) -> None:
+        """Set variances to zero of components that vanish by symmetry, where members differ by rounding alone."""
+        largest = np.zeros(len(self.starts) - 1)
+        np.maximum.at(largest, owners, np.abs(self.forces[0]).max(1))
+        rounded = np.sqrt(self.forces[1] + self.forces[2]) < ROUNDING * largest[owners, None]
+        self.forces[1:3, rounded] = 0.0
 
     def _marginals(self, factor: float | None) -> tuple[Marginals, Marginals]:
         """Calibrated ones for the factor 1, those of before for None."""

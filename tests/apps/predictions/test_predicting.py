@@ -7,6 +7,8 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import read, write
 
 from huefield.apps.predictions import predict_part
@@ -82,6 +84,25 @@ def test_calibrated_models_come_with_what_they_were_before(colored: Ensemble, pa
 
 def test_without_noise_there_is_no_joint_density(part: Part) -> None:
     assert predict_part(ensemble_for("vanilla"), part, "mine").predictions.joint_nll is None
+
+
+def test_what_vanishes_by_symmetry_has_no_variance(tmp_path: Path) -> None:
+    """Across the axis of a linear molecule members differ by rounding, and agree by symmetry."""
+    linear = Atoms("OHH", [[0, 0, 0], [0.9, 0.4, 0.2], [-0.9, -0.4, -0.2]])
+    write_labelled(tmp_path / "linear.xyz", linear)
+    flat = Atoms("OHH", [[0, 0, 0], [0.9, 0, 0], [-1.1, 0, 0]])
+    write_labelled(tmp_path / "axis.xyz", flat)
+    vanilla = ensemble_for("vanilla")
+    found = predict_part(vanilla, open_part("axis", [tmp_path / "axis.xyz"]), "mine").predictions
+    assert (found.forces.variance[:, 0] > 0).all()
+    assert (found.forces.variance[:, 1:] == 0).all()
+    tilted = predict_part(vanilla, open_part("linear", [tmp_path / "linear.xyz"]), "mine").predictions
+    assert (tilted.forces.variance[1:] > 0).all()
+
+
+def write_labelled(path: Path, atoms: Atoms) -> None:
+    atoms.calc = SinglePointCalculator(atoms, energy=0.0, forces=np.zeros((len(atoms), 3)))
+    write(path, atoms, format="extxyz")
 
 
 def test_missing_labels_leave_the_joint_density_open(colored: Ensemble, part: Part) -> None:
