@@ -1,6 +1,6 @@
 """A model is one file that can be mailed: safetensors, with the architecture as JSON and a checksum in its header.
 
-Layout of format version 1: a safetensors file whose metadata has
+Layout of format versions 1 and 2: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -8,7 +8,7 @@ Layout of format version 1: a safetensors file whose metadata has
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of single atoms [eV]; may be missing
-``calibration``    JSON of :class:`EnergyForcesCalibration`; missing for an ensemble that is not calibrated
+``calibration``    JSON of :class:`EnergyForcesCalibration`; in version 2 alone
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -35,7 +35,8 @@ from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.forcefield import Ensemble, ForceField
 
 FORMAT = "huefield-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""The newest that is read; 2 is written for a calibrated ensemble, which a program that knows 1 alone would mistake."""
 
 
 class ModelFileError(ValueError):
@@ -50,7 +51,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "noise": member.noise.config.model_dump(mode="json"),
     }
     metadata = {
-        "format_version": str(FORMAT_VERSION),
+        "format_version": "1" if ensemble.calibration is None else "2",
         "huefield": __version__,
         "config": json.dumps(config),
         "atom_energies": json.dumps(ensemble.atom_energies),

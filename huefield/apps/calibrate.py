@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool
 
-from huefield.apps.predictions import Report, predict_part
+from huefield.apps.predictions import Report, predict_part, remarks_on, unit_remark
 from huefield.data.dataset import Part
-from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibrated import EnergyForcesCalibration, atom_level
 from huefield.evaluation.calibration import (
     CalibrationConfig,
     ConformalCalibration,
@@ -22,6 +22,7 @@ from huefield.forcefield import Ensemble
 from huefield.noise import ColoredNoise
 
 Method = Literal["isotonic", "scale", "gamma", "conformal"]
+SHARES = (0.5, 0.68, 0.9, 0.95)
 FEWEST_STRUCTURES = 4
 """Two to fit to, and two to look at."""
 
@@ -35,6 +36,19 @@ class Calibrated:
     fitted_to: int
     """Structures."""
     remarks: tuple[str, ...]
+    calibration: EnergyForcesCalibration | None
+    """None after a fit of γ."""
+
+    def coverage(self) -> dict[str, list[tuple[float, float]]]:
+        """By quantity: promised shares of observations, and the shares that calibrated intervals hold."""
+        found = {"energies": self.after.observed_energies(), "forces": self.after.observed_forces()}
+        calibration = self.calibration or EnergyForcesCalibration()
+        widths = {share: calibration.interval_widths(share) for share in SHARES if share <= calibration.most_promised}
+        return {
+            name: [(share, _held(each, width[number])) for share, width in widths.items()]
+            for number, (name, each) in enumerate(found.items())
+            if each is not None
+        }
 
     def evaluations(self) -> tuple[Evaluation, Evaluation]:
         """Metrics before and after."""
@@ -62,18 +76,22 @@ def calibrate(
         seed: of the draw.
         report: is told how far the predictions are.
     """
+    if method == "gamma":
+        require_gamma(ensemble)
     plain = ensemble.with_calibration(None)
     before = predict_part(plain, part, "before", report).predictions
+    require_same_units(before)
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "gamma":
-        changed = _with_fitted_gamma(plain, part, before, fitted)
-        after = predict_part(changed, part, "after", report).predictions
-        return changed, Calibrated(before.select(~fitted), after.select(~fitted), int(fitted.sum()), ())
-    calibration = fit_calibration(before.select(fitted), method, group_size)
-    changed = plain.with_calibration(calibration)
+        gamma = _fitted_gamma(plain, part, before, fitted)
+        changed, remarks = _times_gamma(plain, gamma.factor), [f"γ times {gamma.factor:.4g}", gamma.remark]
+    else:
+        fit = fit_calibration(before.select(fitted), method, group_size)
+        changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
     after = predict_part(changed, part, "after", report).predictions
-    done = Calibrated(before.select(~fitted), after.select(~fitted), int(fitted.sum()), remarks_on(calibration))
-    return changed, done
+    told = tuple(remark for remark in (*remarks_on(before), *remarks) if remark)
+    rest = (before.select(~fitted), after.select(~fitted))
+    return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration)
 
 
 def calibrate_predictions(
@@ -87,41 +105,71 @@ def calibrate_predictions(
     """A calibration of predictions that any code has made; arguments as of :func:`calibrate`."""
     if method == "gamma":
         raise ValueError("γ is a parameter of a noise model: it can be fitted to a model, not to predictions in a file")
+    require_same_units(predictions)
     fitted = _drawn(len(predictions), fit_fraction, seed)
-    calibration = fit_calibration(predictions.select(fitted), method, group_size)
+    fit = fit_calibration(predictions.select(fitted), method, group_size)
     rest = predictions.select(~fitted)
-    return calibration, Calibrated(rest, rest.calibrated(calibration), int(fitted.sum()), remarks_on(calibration))
+    told = (*remarks_on(predictions), *fit.remarks)
+    after = rest.calibrated(fit.calibration)
+    return fit.calibration, Calibrated(rest, after, int(fitted.sum()), told, fit.calibration)
+
+
+def _held(found: Observed, width: float) -> float:
+    noisy = found.variance > 0
+    return float(np.mean(np.abs(found.error[noisy]) <= width * np.sqrt(found.variance[noisy])))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A calibration, and what to know about it."""
+
+    calibration: EnergyForcesCalibration
+    remarks: tuple[str, ...]
 
 
 def fit_calibration(
     predictions: Predictions, method: Literal["isotonic", "scale", "conformal"], group_size: int | None = None
-) -> EnergyForcesCalibration:
-    """Fit energies and forces separately; what was not predicted or not observed is left as it is."""
-    energy, forces = predictions.observed_energies(), predictions.observed_forces()
-    if energy is None and forces is None:
+) -> Fit:
+    """Fit energies and forces separately; what there is too little of is left as it is, with a remark.
+
+    Args:
+        predictions: of structures that the model was not trained on.
+        method: how variances are mapped.
+        group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
+    """
+    found = {"energies": predictions.observed_energies(), "forces": predictions.observed_forces()}
+    if not any(found.values()):
         raise ValueError("there is nothing to calibrate with: no energy and no force was both predicted and observed")
-    return EnergyForcesCalibration(
-        energy=None if energy is None else _fitted("energies", energy, method, group_size),
-        forces=None if forces is None else _fitted("forces", forces, method, group_size),
+    fits: dict[str, CalibrationConfig | None] = {}
+    remarks = []
+    for name, observed in found.items():
+        try:
+            fits[name] = None if observed is None else _fitted(observed, method, group_size, of_atoms=name == "forces")
+        except ValueError as fault:
+            fits[name] = None
+            remarks.append(f"{name} are not calibrated: {fault}")
+    if not any(fits.values()):
+        raise ValueError("; ".join(remarks))
+    remarks += [f"{name}: {fit.remark}" for name, fit in fits.items() if fit is not None and fit.remark]
+    return Fit(EnergyForcesCalibration(energy=fits["energies"], forces=fits["forces"]), tuple(remarks))
+
+
+def require_same_units(predictions: Predictions) -> None:
+    """Raise if predictions and reference seem to be in different units: error bars would be made to cover that."""
+    remark = unit_remark(predictions)
+    if remark:
+        raise ValueError(f"{remark}. Calibrate with data in the units of the predictions, eV and eV/Å")
+
+
+def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: bool) -> CalibrationConfig:
+    if method == "scale":
+        return ScaleCalibration.fit(found.variance, found.error)
+    if method == "conformal":
+        return ConformalCalibration.fit(found.variance, found.error, found.structure)
+    level = atom_level(found.variance.reshape(-1, 3)).ravel() if of_atoms else found.variance
+    return IsotonicCalibration.fit(
+        level, found.error, group_size=group_size, outside="ratio", structure=found.structure
     )
-
-
-def remarks_on(calibration: EnergyForcesCalibration) -> tuple[str, ...]:
-    """What to know about a fit."""
-    fits = (("energies", calibration.energy), ("forces", calibration.forces))
-    return tuple(f"{name}: {fit.remark}" for name, fit in fits if fit is not None and fit.remark)
-
-
-def _fitted(name: str, found: Observed, method: str, group_size: int | None) -> CalibrationConfig:
-    error = found.target - found.mean
-    try:
-        if method == "scale":
-            return ScaleCalibration.fit(found.variance, error)
-        if method == "conformal":
-            return ConformalCalibration.fit(found.variance, error, found.structure)
-        return IsotonicCalibration.fit(found.variance, error, group_size=group_size, outside="ratio")
-    except ValueError as fault:
-        raise ValueError(f"{name} cannot be calibrated: {fault}") from fault
 
 
 def _drawn(count: int, fraction: float, seed: int) -> Bool[np.ndarray, " n"]:
@@ -136,18 +184,23 @@ def _drawn(count: int, fraction: float, seed: int) -> Bool[np.ndarray, " n"]:
     return drawn
 
 
-def _with_fitted_gamma(ensemble: Ensemble, part: Part, before: Predictions, fitted: Bool[np.ndarray, " n"]) -> Ensemble:
-    """γ times the factor of highest likelihood. Variances are linear in it: what a second γ adds, the first one is."""
+def require_gamma(ensemble: Ensemble) -> None:
+    """Raise unless the noise model has a γ."""
     if not isinstance(ensemble.members.noise, ColoredNoise):
         kind = type(ensemble.members.noise).__name__
         raise ValueError(f"{kind} has no γ to fit: use the method isotonic, scale or conformal")
+
+
+def _fitted_gamma(
+    ensemble: Ensemble, part: Part, before: Predictions, fitted: Bool[np.ndarray, " n"]
+) -> GammaCalibration:
+    """The factor of γ. Variances are linear in it: what a second γ adds, the first one is."""
     doubled = predict_part(_times_gamma(ensemble, 2.0), part, "twice γ").predictions
     once, twice = (each.select(fitted).observed_forces() for each in (before, doubled))
     if once is None or twice is None:
         raise ValueError("γ is fitted to forces, but no structure has any")
     gamma_var = np.maximum(twice.variance - once.variance, 0.0)
-    fit = GammaCalibration.fit(gamma_var, np.maximum(once.variance - gamma_var, 0.0), once.target - once.mean)
-    return _times_gamma(ensemble, fit.factor)
+    return GammaCalibration.fit(gamma_var, np.maximum(once.variance - gamma_var, 0.0), once.error)
 
 
 def _times_gamma(ensemble: Ensemble, factor: float) -> Ensemble:

@@ -76,7 +76,7 @@ def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict
     predictions = predict_part(ensemble, everything, kind).predictions
     owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks.values()])
     validation, *tests = (predictions.select(owner == number) for number in range(len(blocks)))
-    calibration = fit_calibration(validation, "isotonic")
+    calibration = fit_calibration(validation, "isotonic").calibration
     save(ensemble.with_calibration(calibration), path)
     return {name: Predicted(test.calibrated(calibration), test) for name, test in zip(TESTS, tests, strict=True)}
 

@@ -1,12 +1,20 @@
 """Compare predictions with what was observed: metrics, tables, figures, and a page to look at."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huefield import modelfile
-from huefield.apps.predictions import Predicted, Report, predict_part, unit_remark, write_predictions
+from huefield.apps.predictions import (
+    Predicted,
+    Report,
+    differing_structures,
+    predict_part,
+    remarks_on,
+    write_predictions,
+)
 from huefield.core.files import require_writable, write_bytes
 from huefield.data.dataset import Part
 from huefield.evaluation.figures import save_figures
@@ -73,59 +81,64 @@ def judge(
         bins: see :func:`evaluate`.
         resamples: see :func:`evaluate`.
     """
+    found = _with_names_of_their_own(found)
     predictions = [each.predictions for each in found]
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
-    remarks = tuple(remark for each in predictions for remark in remarks_on(each))
+    differing = differing_structures(predictions)
+    remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
     table = markdown_table(evaluations)
     if out is None:
         return Judged(evaluations, table, remarks, ())
-    files = _write(out, found, evaluations, remarks, table, source)
+    before = [summarise(each.uncalibrated, bins=bins) for each in found if each.uncalibrated is not None]
+    files = _write(out, predictions, evaluations, before, remarks, source)
     return Judged(evaluations, table, remarks, files)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """Names for models: that of the file, or of its folder where the file is just called model."""
-    names = [path.parent.resolve().name if path.stem == "model" else path.stem for path in paths]
-    repeated = {name for name in names if names.count(name) > 1}
-    return [
-        f"{path.parent.resolve().parent.name}/{name}" if name in repeated else name
-        for path, name in zip(paths, names, strict=True)
-    ]
+    """Names for models: that of the file, or of its folder where the file is just called model.
+
+    More folders stand before it where several would have the same name.
+    """
+    whole = [_parts(path.resolve()) for path in paths]
+    depth = 1
+    while len({parts[-depth:] for parts in whole}) < len(set(whole)):
+        depth += 1
+    return ["/".join(parts[-depth:]) for parts in whole]
 
 
-def remarks_on(predictions: Predictions) -> list[str]:
-    """What a reader should know before the numbers."""
-    left_out = [
-        f"{predictions.name}: {count} structures {why}; left out" for why, count in predictions.left_out.items()
-    ]
-    block = predictions.structures
-    missing = [
-        f"{int((~there).sum())} of {len(block)} structures have no {what}"
-        for what, there in (("energy", block.has_energy), ("forces", block.has_forces))
-        if not there.all()
-    ]
-    units = unit_remark(predictions)
-    return [*left_out, *missing, *([f"{predictions.name}: {units}"] if units else [])]
+def _parts(path: Path) -> tuple[str, ...]:
+    return path.parent.parts if path.stem == "model" else (*path.parent.parts, path.stem)
+
+
+def _with_names_of_their_own(found: Sequence[Predicted]) -> list[Predicted]:
+    """The same with numbers behind names that come again: files and rows are told apart by them."""
+    seen: Counter[str] = Counter()
+    result = []
+    for each in found:
+        seen[each.predictions.name] += 1
+        again = seen[each.predictions.name]
+        name = each.predictions.name if again == 1 else f"{each.predictions.name} ({again})"
+        before = None if each.uncalibrated is None else replace(each.uncalibrated, name=name)
+        result.append(Predicted(replace(each.predictions, name=name), before))
+    return result
 
 
 def _write(
     out: Path,
-    found: Sequence[Predicted],
+    predictions: Sequence[Predictions],
     evaluations: tuple[Evaluation, ...],
+    before: Sequence[Evaluation],
     remarks: tuple[str, ...],
-    table: str,
     source: str,
 ) -> tuple[Path, ...]:
-    predictions = [each.predictions for each in found]
     plain = {"source": source, "remarks": remarks, "models": [each.as_dict() for each in evaluations]}
     write_bytes(out / METRICS, (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
-    write_bytes(out / "table.md", table.encode())
+    write_bytes(out / "table.md", markdown_table(evaluations).encode())
     write_bytes(out / "table.tex", latex_table(evaluations).encode())
     written = []
     for each in predictions:
         written.append(out / f"predictions-{each.name.replace('/', '-')}.extxyz")
         write_predictions(written[-1], each)
-    before = [summarise(each.uncalibrated) for each in found if each.uncalibrated is not None]
     figures = save_figures(evaluations, predictions, out / "figures", before=before)
     notes = (f"{len(predictions[0])} structures of {source}.", *remarks)
     write_report(out / REPORT, evaluations, predictions, figures=figures, before=before, notes=notes)

@@ -67,26 +67,44 @@ def bootstrap_intervals(
     resampling: Resampling,
 ) -> tuple[Interval, ...]:
     """Intervals of all metrics of checked entries; ``structure`` says which ones belong together."""
-    if resampling.resamples < 2:
-        raise ValueError(f"intervals need at least two resamples, but resamples is {resampling.resamples}")
     names, number = np.unique(structure, return_inverse=True)
-    if len(names) < 2:
-        raise UndefinedMetricError("there is one structure only, nothing to resample")
+    _require_resamples(resampling, len(names))
     sums = sums_by_structure(error, variance, Owners(number, len(names)), bins=resampling.bins)
     rng = np.random.default_rng(resampling.seed)
     return tuple(estimate.interval() for estimate in estimates(resampled(sums, resampling.resamples, rng=rng)))
 
 
+def interval_of_mean(metric: str, values: Float[np.ndarray, " S"], resampling: Resampling) -> Interval:
+    """The interval of the mean of one finite value for each structure."""
+    _require_resamples(resampling, len(values))
+    rng = np.random.default_rng(resampling.seed)
+    sums = _resampled_columns(values[:, None], resampling.resamples, rng=rng)
+    return Estimate(metric, sums[:, 0] / len(values)).interval()
+
+
+def _require_resamples(resampling: Resampling, structures: int) -> None:
+    if resampling.resamples < 2:
+        raise ValueError(f"intervals need at least two resamples, but resamples is {resampling.resamples}")
+    if structures < 2:
+        raise UndefinedMetricError("there is one structure only, nothing to resample")
+
+
 def resampled(sums: Sums, resamples: int, *, rng: np.random.Generator) -> Sums:
     """Sums of as many structures as there are, drawn with replacement."""
-    matrix = sums.stacked()
+    return sums.like(_resampled_columns(sums.stacked(), resamples, rng=rng))
+
+
+def _resampled_columns(
+    matrix: Float[np.ndarray, "S C"], resamples: int, *, rng: np.random.Generator
+) -> Float[np.ndarray, "B C"]:
+    """Sums of columns over structures that are drawn, a block of resamples at a time."""
     structures = len(matrix)
     block = max(1, BLOCK // structures)
     with np.errstate(invalid="ignore"):
         found = [
             draws(structures, min(block, resamples - first), rng=rng) @ matrix for first in range(0, resamples, block)
         ]
-    return sums.like(np.concatenate(found))
+    return np.concatenate(found)
 
 
 def draws(structures: int, resamples: int, *, rng: np.random.Generator) -> Float[np.ndarray, "B S"]:

@@ -16,9 +16,10 @@ class EnergyForcesCalibration(FrozenConfig):
     """How the variances of energies and of force components are calibrated.
 
     The covariance Σ of a structure becomes S Σ S with S² = diag(calibrated variance / predicted variance): both parts
-    of the uncertainty, their columns, samples and linear observables are scaled with the same factors. As energies and
-    forces have factors of their own, force noise is the derivative of energy noise no longer; refit γ
-    (:class:`~huefield.evaluation.calibration.GammaCalibration`) where that matters.
+    of the uncertainty, their columns, samples and linear observables are scaled with the same factors. The three force
+    components of an atom have one factor, by their mean variance, or error bars would depend on how a structure is
+    turned. As energies and forces have factors of their own, force noise is the derivative of energy noise no longer;
+    refit γ (:class:`~huefield.evaluation.calibration.GammaCalibration`) where that matters.
     """
 
     energy: CalibrationConfig | None = Field(None, description="of energies; None to leave them")
@@ -30,18 +31,35 @@ class EnergyForcesCalibration(FrozenConfig):
         The strain derivative has the factor of the forces of its structure together.
         """
         variance = distribution.variance()
-        forces = variance.forces if self.forces is None else self.forces.traced(variance.forces)
-        energy = variance.energy if self.energy is None else self.energy.traced(variance.energy)
-        ratios = EnergyForces(_ratio(energy, variance.energy), _ratio(forces, variance.forces))
+        energy = _factor(self.energy, variance.energy)
+        of_atoms = _factor(self.forces, jnp.mean(variance.forces, axis=1))[:, None]
+        forces = jnp.broadcast_to(of_atoms, variance.forces.shape)
         if variance.strain is None:
-            return ratios
-        total = [distribution.partition.sum(jnp.sum(each, axis=1)) for each in (forces, variance.forces)]
-        strain = jnp.broadcast_to(_ratio(*total)[:, None, None], variance.strain.shape)
-        return EnergyForces(ratios.energy, ratios.forces, strain)
+            return EnergyForces(energy, forces)
+        old, new = (jnp.sum(each, axis=1) for each in (variance.forces, forces * variance.forces))
+        total = _ratio(distribution.partition.sum(new), distribution.partition.sum(old))
+        return EnergyForces(energy, forces, jnp.broadcast_to(total[:, None, None], variance.strain.shape))
+
+    @property
+    def most_promised(self) -> float:
+        """The largest share of observations that intervals can be given for."""
+        kept = (each.coverages[-1] for each in (self.energy, self.forces) if isinstance(each, ConformalCalibration))
+        return min(kept, default=1.0)
 
     def interval_widths(self, coverage: float) -> tuple[float, float]:
         """How many calibrated σ of an energy and of a force component an interval has to each side."""
         return _widths(self.energy, coverage), _widths(self.forces, coverage)
+
+
+def atom_level(variance: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    """What a calibration looks at, for each entry: the variance of an energy, or the mean one of an atom's force."""
+    if variance.ndim == 1:
+        return variance
+    return np.broadcast_to(variance.mean(-1, keepdims=True), variance.shape)
+
+
+def _factor(calibration: CalibrationConfig | None, level: Float[Array, " n"]) -> Float[Array, " n"]:
+    return jnp.ones_like(level) if calibration is None else _ratio(calibration.traced(level), level)
 
 
 def _ratio(new: Float[Array, "*n"], old: Float[Array, "*n"]) -> Float[Array, "*n"]:

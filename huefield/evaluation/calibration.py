@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from numpy.typing import ArrayLike
-from pydantic import Field, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 from scipy.optimize import isotonic_regression, minimize_scalar
 
 from huefield.core.checks import require_finite, require_non_negative, require_shape
@@ -34,6 +34,9 @@ GROUP = 20
 50 were about equally good, and plain regression up to 1.3 nat worse."""
 ONE_SIGMA = 0.6826894921370859
 """How much of a normal distribution lies within one standard deviation."""
+LARGEST_LOG = 14.0
+"""Of the factor of γ, up or down."""
+UNREACHED = "no γ fits: the rest of the variance is too large already, or errors are far beyond; calibrate otherwise"
 COVERAGES = (*(k / 200 for k in range(1, 200)), ONE_SIGMA, 0.997, 0.999, 0.9999)
 """What conformal intervals are kept for."""
 
@@ -102,30 +105,42 @@ class IsotonicCalibration(AbstractCalibration):
         *,
         group_size: int | None = None,
         outside: Literal["clip", "ratio"] = "clip",
+        structure: Int[np.ndarray, " n"] | None = None,
     ) -> "IsotonicCalibration":
         """Isotonic regression of squared errors on variances.
 
         Entries of similar variance are averaged in groups first: the lowest knots of plain regression are single small
-        errors, and variances near zero. Fewer than 200 errors, or variances that are all alike, give no curve: all
-        variances are multiplied by one factor then, as :class:`ScaleCalibration` has it, and ``remark`` says so.
+        errors, and variances near zero. Few errors, errors of few structures, or variances that are all alike give no
+        curve: all variances are multiplied by one factor then, as :class:`ScaleCalibration` has it, and ``remark`` says
+        so.
 
         Args:
             variance: predicted.
             error: observed, in the same order.
             group_size: entries in a group, 1 for plain regression; None for as many as is usual.
             outside: see the field.
+            structure: the number of the structure of each entry, whose errors are not independent; None where each is
+                one of its own.
         """
+        if group_size is not None and group_size < 1:
+            raise ValueError(f"a group has at least one entry, but group_size is {group_size}")
         spread, squares = fittable(variance, error)
         distinct, sums, counts = _by_variance(spread, squares)
-        if (group_size is None and len(spread) < FEWEST_FOR_A_CURVE) or len(distinct) < 2:
-            return cls._of_one_factor(spread, squares)
+        owners = len(spread) if structure is None else len(np.unique(structure))
+        if np.ptp(spread) == 0:
+            return cls._of_one_factor(spread, squares, "all variances are alike: too little")
+        if group_size is None and len(spread) < FEWEST_FOR_A_CURVE:
+            return cls._of_one_factor(spread, squares, f"{len(spread)} errors are too few")
+        if owners < FEWEST:
+            return cls._of_one_factor(spread, squares, f"errors of {owners} structures are too few")
         knots, values = _regression(*_grouped(distinct, sums, counts, group_size or GROUP))
+        if len(knots) < 2:
+            return cls._of_one_factor(spread, squares, f"one group of {len(spread)} errors is too little")
         return cls(variances=tuple(knots.tolist()), calibrated=tuple(values.tolist()), outside=outside)
 
     @classmethod
-    def _of_one_factor(cls, spread: np.ndarray, squares: np.ndarray) -> "IsotonicCalibration":
+    def _of_one_factor(cls, spread: np.ndarray, squares: np.ndarray, why: str) -> "IsotonicCalibration":
         factor, middle = float(np.mean(squares / spread)), float(np.median(spread))
-        why = f"{len(spread)} errors are too few" if np.ptp(spread) > 0 else "all variances are alike: too little"
         return cls(
             variances=(middle,), calibrated=(factor * middle,), outside="ratio", remark=f"{why} for more than a factor"
         )
@@ -141,16 +156,17 @@ class IsotonicCalibration(AbstractCalibration):
 
 
 class ConformalCalibration(AbstractCalibration):
-    """Intervals mean ± q σ that hold at least the promised share of all observations, [P02], whatever their law is.
+    """Intervals mean ± q σ that hold at least the promised share of observations, [P02], whatever their law is.
 
-    The promise is for data that are drawn like those of the fit. q is a quantile of |error|/σ. Entries of one
-    structure are not independent: the quantile is taken as [L23] say, for a random entry of a new structure, each
-    structure of the fit having the same weight. As a calibration of variances it makes mean ± σ hold 68.27 %.
+    The promise is for data that are drawn like those of the fit, averaged over such draws, and for entries with a
+    variance above zero. q is a quantile of |error|/σ. Entries of one structure are not independent: the quantile is
+    taken as [L23] say, for a random entry of a new structure, each structure of the fit having the same weight. As a
+    calibration of variances it makes mean ± σ hold 68.27 %.
     """
 
     kind: Literal["conformal"] = "conformal"
     coverages: tuple[float, ...] = Field(min_length=1, description="shares of observations, rising")
-    widths: tuple[PositiveFloat, ...] = Field(description="half-widths of the intervals in predicted σ")
+    widths: tuple[NonNegativeFloat, ...] = Field(description="half-widths of the intervals in predicted σ")
 
     @classmethod
     def fit(
@@ -174,7 +190,10 @@ class ConformalCalibration(AbstractCalibration):
         if ONE_SIGMA not in kept:
             raise ValueError(f"{len(entries)} structures are too few to promise anything: it takes at least 3")
         rows = np.searchsorted(below * (1 + 1e-12), kept)
-        return cls(coverages=tuple(kept), widths=tuple(scores[order][rows].tolist()))
+        found = cls(coverages=tuple(kept), widths=tuple(scores[order][rows].tolist()))
+        if not found.width(ONE_SIGMA):
+            raise ValueError("most errors are exactly zero: there is no width for intervals")
+        return found
 
     def calibrated_var(self, variance: Any, xp: ModuleType) -> Any:
         """Variances whose root is the half-width of an interval that holds 68.27 %."""
@@ -204,6 +223,7 @@ class GammaCalibration(FrozenConfig):
 
     kind: Literal["gamma"] = "gamma"
     factor: PositiveFloat = Field(description="of γ")
+    remark: str = Field("", description="what to know about the fit")
 
     @classmethod
     def fit(cls, gamma_var: ArrayLike, other_var: ArrayLike, error: ArrayLike) -> "GammaCalibration":
@@ -223,8 +243,9 @@ class GammaCalibration(FrozenConfig):
             total = np.exp(log_factor) * spread + rest
             return float(np.mean(squares / total + np.log(total)))
 
-        found = minimize_scalar(nll, bounds=(-14.0, 14.0), method="bounded", options={"xatol": 1e-10})
-        return cls(factor=float(np.exp(found.x)))
+        found = minimize_scalar(nll, bounds=(-LARGEST_LOG, LARGEST_LOG), method="bounded", options={"xatol": 1e-10})
+        at_bound = abs(found.x) > 0.99 * LARGEST_LOG
+        return cls(factor=float(np.exp(found.x)), remark=UNREACHED if at_bound else "")
 
     def __call__(self, gamma_var: ArrayLike, other_var: ArrayLike) -> Float[np.ndarray, "*n"]:
         """Calibrated force variances."""

@@ -142,10 +142,9 @@ def covered_from(z: Float[np.ndarray, " n"], levels: Float[np.ndarray, " L"]) ->
     return np.searchsorted(ndtri((1 + levels) / 2), z, side="left")
 
 
-def retention_curve(variance: ArrayLike, error: ArrayLike, points: int = 100) -> RetentionCurve:
+def retention_curve(error: ArrayLike, variance: ArrayLike, points: int = 100) -> RetentionCurve:
     """Mean absolute error of the most certain entries, at the given number of fractions (or of all entries)."""
-    values, spread = checked_pair(error, variance)
-    return retention_of(Ranking.of(spread, values), points)
+    return retention_of(Ranking.of(*checked_pair(error, variance)), points)
 
 
 def retention_of(ranking: Ranking, points: int) -> RetentionCurve:

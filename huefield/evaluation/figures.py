@@ -17,6 +17,7 @@ from huefield.evaluation.panels import PANEL, QUANTITIES, Quantity, grid, row_of
 from huefield.evaluation.plots import publication_style
 from huefield.evaluation.predictions import Predictions
 from huefield.evaluation.slices import Evaluation
+from huefield.evaluation.tables import number
 
 DPI = 200
 MOST_POINTS = 200_000
@@ -81,6 +82,8 @@ def save_figures(
 ) -> list[Path]:
     """Draw all figures that there is something to show for into a folder; the files, PNG before PDF of each.
 
+    Files that an earlier call left there of figures that are not drawn now are removed.
+
     Args:
         evaluations: Of the models, in the order of ``predictions``.
         predictions: Of the same models.
@@ -105,13 +108,16 @@ def save_figures(
 
 
 def _saved(make: Callable[[], Figure | None], stem: Path) -> Iterator[Path]:
+    paths = (stem.with_suffix(".png"), stem.with_suffix(".pdf"))
     with publication_style():
         figure = make()
         if figure is None:
+            for path in paths:
+                path.unlink(missing_ok=True)
             return
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the layout is found by now, and holds for both files
-        for path in (stem.with_suffix(".png"), stem.with_suffix(".pdf")):
+        for path in paths:
             with replacing(path) as temporary:
                 figure.savefig(temporary, dpi=DPI)
             yield path
@@ -127,7 +133,7 @@ def reliability_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
             ax = panels[quantity, model]
             draw.draw_diagonal(ax, *shown)
             draw.draw_reliability(ax, found.reliability, model=model)
-            _say(ax, f"ENCE {found.ence:.2f}\nRZV {found.rzv:.2f}")
+            _say(ax, f"ENCE {number(found.ence, 2)}\nRZV {number(found.rzv, 2)}")
             ax.set(xlabel=f"RMV ({quantity.unit})", ylabel=f"{quantity.word} RMSE ({quantity.unit})")
     return figure
 
@@ -213,8 +219,8 @@ def calibration_figure(before: Sequence[Evaluation], after: Sequence[Evaluation]
     figure = Figure(figsize=(0.3 + PANEL * columns, 0.25 + 2.15 * len(pairs)), layout="constrained")
     axes = figure.subplots(len(pairs), columns, squeeze=False)
     for row, (old, new, model) in zip(axes, pairs, strict=True):
-        for number, quantity in enumerate(shown):
-            _draw_calibration(list(row[2 * number : 2 * number + 2]), quantity, old, new, model)
+        for place, quantity in enumerate(shown):
+            _draw_calibration(list(row[2 * place : 2 * place + 2]), quantity, old, new, model)
     return figure
 
 
@@ -262,11 +268,13 @@ def _atomic_energies(structures: Block, energy: Row) -> Row:
 
 
 def _parts(predictions: Predictions, quantity: Quantity) -> tuple[Row, Row] | None:
+    """Aleatoric and epistemic variances of all that was predicted."""
     found = quantity.marginals(predictions)
     if found is None or found.aleatoric_var is None or found.epistemic_var is None or not np.any(found.variance > 0):
         return None
-    at = _by_lot(found.mean.size)
-    return found.aleatoric_var.ravel()[at], found.epistemic_var.ravel()[at]
+    predicted = np.isfinite(found.mean)
+    at = _by_lot(int(predicted.sum()))
+    return found.aleatoric_var[predicted][at], found.epistemic_var[predicted][at]
 
 
 def _by_lot(count: int) -> slice | np.ndarray:

@@ -60,8 +60,12 @@ def zscores(error: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, " n"]:
 
 
 def rzv(error: ArrayLike, variance: ArrayLike) -> float:
-    """[J23] Root of the z-score variance: sqrt(mean((z − mean z)²)). One if variances are right on the whole."""
+    """[J23] Root of the z-score variance: sqrt(mean((z − mean z)²)). One if variances are right on the whole.
+
+    It takes two entries at least: one alone has no spread.
+    """
     z = zscores(error, variance)
+    require_spread(z)
     z -= defined_mean(z)
     with np.errstate(over="ignore"):
         return float(np.sqrt(defined_mean(z**2)))
@@ -76,8 +80,12 @@ def ence(error: ArrayLike, variance: ArrayLike, bins: int = 10) -> float:
 
 
 def coefficient_of_variation(variance: ArrayLike) -> float:
-    """[J23] CV = sqrt(mean((σ − mean σ)²)) / mean σ. Zero if all entries have the same uncertainty."""
+    """[J23] CV = sqrt(mean((σ − mean σ)²)) / mean σ. Zero if all entries have the same uncertainty.
+
+    It takes two entries at least, as :func:`rzv` does.
+    """
     sigma = np.sqrt(checked_variance(variance))
+    require_spread(sigma)
     mean = defined_mean(sigma)
     if mean == 0:
         raise UndefinedMetricError("all variances are zero")
@@ -124,28 +132,33 @@ def miscalibration_area(error: ArrayLike, variance: ArrayLike) -> float:
     return coverage_curve(error, variance, LEVELS).area
 
 
-def rank_correlation(variance: ArrayLike, error: ArrayLike) -> float:
+def rank_correlation(error: ArrayLike, variance: ArrayLike) -> float:
     """Spearman's correlation of σ and |error|: Pearson's of their ranks; equal values share their mean rank."""
-    return spearman(_ranking(variance, error))
+    return spearman(_ranking(error, variance))
 
 
-def retention_area(variance: ArrayLike, error: ArrayLike) -> float:
+def retention_area(error: ArrayLike, variance: ArrayLike) -> float:
     """Area under the error-retention (sparsification [I18]) curve: mean over k of MAE_k, k = 1 ... n.
 
     MAE_k is the mean absolute error of the k entries with the smallest variances, averaged over the orders that equal
     variances may have. Variances that say nothing give the MAE of all entries; useful ones less.
     """
-    return defined_mean(_ranking(variance, error).kept_mae())
+    return defined_mean(_ranking(error, variance).kept_mae())
 
 
-def auroc_of_worst(variance: ArrayLike, error: ArrayLike, worst: float = WORST) -> float:
+def auroc_of_worst(error: ArrayLike, variance: ArrayLike, worst: float = WORST) -> float:
     """Area under the receiver operating characteristic [F06] for finding the entries with the largest |error| by σ.
 
     It is the probability that one of the worst has a larger variance than one of the others; equal ones count half.
     """
-    return auroc(_ranking(variance, error), worst)
+    return auroc(_ranking(error, variance), worst)
 
 
-def _ranking(variance: ArrayLike, error: ArrayLike) -> Ranking:
-    values, spread = checked_pair(error, variance)
-    return Ranking.of(spread, values)
+def require_spread(values: Float[np.ndarray, " n"]) -> None:
+    """Raise unless there are enough entries for them to differ."""
+    if len(values) < 2:
+        raise UndefinedMetricError("one entry alone has no spread: it takes two at least")
+
+
+def _ranking(error: ArrayLike, variance: ArrayLike) -> Ranking:
+    return Ranking.of(*checked_pair(error, variance))

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from huefield.core.checks import require_non_negative, require_shape
 from huefield.core.structure import Block
-from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibrated import EnergyForcesCalibration, atom_level
 from huefield.evaluation.calibration import AbstractCalibration
 
 
@@ -39,10 +39,9 @@ class Marginals:
         """With calibrated variances; both parts of a variance have the same factor."""
         if calibration is None:
             return self
-        new = calibration(self.variance)
-        factor = np.divide(new, self.variance, out=np.ones_like(new), where=self.variance > 0)
-        parts = (None if part is None else part * factor for part in self._variances[1:])
-        return Marginals(self.mean, new, *parts)
+        level = atom_level(self.variance)
+        factor = np.divide(calibration(level), level, out=np.ones(level.shape), where=level > 0)
+        return Marginals(self.mean, *(None if v is None else v * factor for v in self._variances))  # type: ignore[arg-type]
 
     @property
     def _variances(self) -> tuple[Float[np.ndarray, "*n"] | None, ...]:
@@ -58,6 +57,11 @@ class Observed:
     target: Float[np.ndarray, " n"]
     structure: Int[np.ndarray, " n"]
     """Which structure each entry belongs to."""
+
+    @property
+    def error(self) -> Float[np.ndarray, " n"]:
+        """What was observed less what was predicted."""
+        return self.target - self.mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,20 +117,23 @@ class Predictions:
 
     @property
     def atoms_observed(self) -> Bool[np.ndarray, " A"]:
-        """Atoms whose forces were observed."""
-        return np.repeat(self.structures.has_forces, self.structures.sizes)
+        """Atoms whose forces were observed, and predicted where any are."""
+        observed = np.repeat(self.structures.has_forces, self.structures.sizes)
+        return observed if self.forces is None else observed & np.isfinite(self.forces.mean).all(1)
 
     def observed_energies(self) -> Observed | None:
-        """Energies of the structures that have one; None where nothing was predicted or observed."""
-        kept = self.structures.has_energy
-        if self.energy is None or not kept.any():
+        """Energies of the structures that have one, observed and predicted; None where there are none."""
+        if self.energy is None:
+            return None
+        kept = self.structures.has_energy & np.isfinite(self.energy.mean)
+        if not kept.any():
             return None
         return Observed(
             self.energy.mean[kept], self.energy.variance[kept], self.structures.energy[kept], np.flatnonzero(kept)
         )
 
     def observed_forces(self) -> Observed | None:
-        """Force components of the atoms that have them; None where nothing was predicted or observed."""
+        """Force components of the atoms that have them, observed and predicted; None where there are none."""
         kept = self.atoms_observed
         if self.forces is None or not kept.any():
             return None

@@ -28,7 +28,7 @@ class Ranking:
     """Absolute errors."""
 
     @classmethod
-    def of(cls, variance: Float[np.ndarray, " n"], error: Float[np.ndarray, " n"]) -> "Ranking":
+    def of(cls, error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> "Ranking":
         """Sort entries by their variance."""
         order = np.argsort(variance)
         return cls(order, run_starts(variance[order]), np.abs(error[order]))

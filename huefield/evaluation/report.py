@@ -18,8 +18,17 @@ from huefield.evaluation.scores import Scores
 from huefield.evaluation.selection import Selection, StructureScores, choose_structures, grouped_digits
 from huefield.evaluation.slices import Evaluation, Slice
 from huefield.evaluation.summaries import Summary
-from huefield.evaluation.tables import BEYOND, COVERAGE, PAPER, UNKNOWN, Metric, number
-from huefield.evaluation.viewer import chemiscope_notices, chemiscope_program, make_viewer
+from huefield.evaluation.tables import (
+    BEYOND,
+    COVERAGE,
+    PAPER,
+    UNKNOWN,
+    Metric,
+    joint_interval_text,
+    joint_text,
+    number,
+)
+from huefield.evaluation.viewer import NoViewerError, chemiscope_notices, chemiscope_program, make_viewer
 
 SHOWN = 500
 """Structures in the viewer."""
@@ -42,6 +51,8 @@ def write_report(
 ) -> None:
     """Write the page, whole or not at all.
 
+    Where the program of the viewer cannot be had, a sentence in its place says why.
+
     Args:
         path: Of the HTML file.
         evaluations: Of the models.
@@ -57,15 +68,16 @@ def write_report(
             f"evaluations and {len(predictions)} predictions"
         )
     chosen = choose_structures(predictions[-1], SHOWN) if len(predictions[-1]) else None
+    viewer, programs = _viewer(predictions[-1], chosen) if chosen else ("", "")
     parts = [
         Part("metrics", "Metrics", _metrics(evaluations)),
         Part("figures", "Figures", _figures(figures)),
         Part("calibration", "Calibration before and after", _calibration(before, evaluations, figures)),
         Part("worst", "Worst structures", _worst(predictions[-1], chosen) if chosen else ""),
-        Part("viewer", "Structures", _viewer(predictions[-1], chosen) if chosen else ""),
+        Part("viewer", "Structures", viewer),
         Part("parts", "Parts of the data", _breakdowns(evaluations)),
     ]
-    page = _page(title, notes, [part for part in parts if part.body], _programs(predictions[-1], chosen))
+    page = _page(title, notes, [part for part in parts if part.body], programs)
     write_bytes(path, page.encode())
 
 
@@ -88,10 +100,16 @@ def _resource(name: str) -> str:
     return files("huefield.evaluation").joinpath("page", name).read_text(encoding="utf-8")
 
 
-def _programs(predictions: Predictions, chosen: Selection | None) -> str:
+def _viewer(predictions: Predictions, chosen: Selection) -> tuple[str, str]:
+    """The section with the viewer, and its programs; the reason and nothing where there are none."""
+    try:
+        return _panels(predictions, chosen), _programs(predictions, chosen)
+    except NoViewerError as reason:
+        return f"<p>Structures cannot be shown here: {escape(str(reason))}.</p>", ""
+
+
+def _programs(predictions: Predictions, chosen: Selection) -> str:
     """Behind everything else, so that the page can be read before they run."""
-    if chosen is None:
-        return ""
     notices = chemiscope_notices().replace("--", "- -").replace(">", "&gt;")
     data = packed("chemiscope-data", make_viewer(predictions, chosen).as_json())
     program = packed("chemiscope-program", chemiscope_program())
@@ -101,18 +119,23 @@ def _programs(predictions: Predictions, chosen: Selection | None) -> str:
 def _metrics(evaluations: Sequence[Evaluation]) -> str:
     more = _table_of(evaluations, BEYOND)
     coverage = _table_of(evaluations, COVERAGE)
-    joint = [f"{e.name}: {number(e.joint_nll, 2)}" for e in evaluations if e.joint_nll is not None]
-    together = (
-        f"<p>Joint NLL of the energy and all forces of a structure: {escape('; '.join(joint))}.</p>" if joint else ""
-    )
     return (
-        "<p>Energies are compared for whole structures, forces by their components. RZV is the root of the mean "
-        "squared z-score and ought to be 1; ENCE ought to be 0; RMV ought to be as large as RMSE. Small numbers are "
-        "95 % intervals, where structures were resampled.</p>"
-        f"{_table_of(evaluations, PAPER)}{together}<h3>More on the uncertainties</h3>{more}"
+        "<p>Energies are compared for whole structures, forces by their components. RZV is the standard deviation of "
+        "the z-scores, errors divided by σ, and ought to be 1; ENCE ought to be 0; RMV ought to be as large as RMSE. "
+        "Small numbers are 95 % intervals, where structures were resampled.</p>"
+        f"{_table_of(evaluations, PAPER)}{_joint(evaluations)}<h3>More on the uncertainties</h3>{more}"
         f"<h3>How many percent of observations lie in central intervals of</h3>{coverage}"
         f"{remarks(_remarks(evaluations))}"
     )
+
+
+def _joint(evaluations: Sequence[Evaluation]) -> str:
+    known = [
+        f"{escape(e.name)}: {joint_text(e)}" + (f" <small>({ends})</small>" if (ends := joint_interval_text(e)) else "")
+        for e in evaluations
+        if e.joint_nll is not None
+    ]
+    return f"<p>Joint NLL of the energy and all forces of a structure: {'; '.join(known)}.</p>" if known else ""
 
 
 def _table_of(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -> str:
@@ -188,7 +211,7 @@ def _worst(predictions: Predictions, chosen: Selection) -> str:
     which = (
         f"<p>Of {escape(predictions.name)}: errors, and beside them the standard deviations σ that were predicted. "
         "Forces are root mean squares of all components, and lengths for the atom that is farthest off or most "
-        "uncertain.</p>"
+        "uncertain. Numbers of structures are those in their file or store, from 0.</p>"
     )
     return which + "".join(tables) if tables else ""
 
@@ -211,7 +234,7 @@ def _worst_cells(scores: StructureScores, index: int) -> list[Cell]:
     )  # fmt: skip
     words = (formula(structures[index]), structures.groups[index] or UNKNOWN)
     numbers = [Cell(number(float(row[index]), None), first=i % 2 == 0) for i, row in enumerate(values)]
-    return [Cell(str(index)), *(Cell(text, words=True) for text in words), *numbers]
+    return [Cell(str(structures.frames[index])), *(Cell(text, words=True) for text in words), *numbers]
 
 
 def _show_button(position: int | None) -> str:
@@ -228,7 +251,7 @@ def formula(structure: Structure) -> str:
     return "".join(symbol + (str(found[symbol]) if found[symbol] > 1 else "") for symbol in order)
 
 
-def _viewer(predictions: Predictions, chosen: Selection) -> str:
+def _panels(predictions: Predictions, chosen: Selection) -> str:
     return (
         f"<p>Predictions of {escape(predictions.name)}; {escape(chosen.said)}. Pick a point of the scatter of errors "
         "against uncertainties, and turn the structure with the mouse or a finger. Molecules are "

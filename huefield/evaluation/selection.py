@@ -30,7 +30,9 @@ class StructureScores:
     def energy_uncertainty(self) -> Float[np.ndarray, " n"]:
         """Predicted standard deviation."""
         energy = self.predictions.energy
-        return np.full(len(self.predictions), np.nan) if energy is None else np.sqrt(energy.variance)
+        if energy is None:
+            return np.full(len(self.predictions), np.nan)
+        return np.where(np.isfinite(energy.mean), np.sqrt(energy.variance), np.nan)
 
     @cached_property
     def atom_error(self) -> Float[np.ndarray, " A"]:
@@ -45,8 +47,9 @@ class StructureScores:
     def atom_uncertainty(self) -> Float[np.ndarray, " A"]:
         """Root of the summed variances of the three components of the force on each atom."""
         forces = self.predictions.forces
-        atoms = len(self.predictions.structures.positions)
-        return np.full(atoms, np.nan) if forces is None else np.sqrt(forces.variance.sum(1))
+        if forces is None:
+            return np.full(len(self.predictions.structures.positions), np.nan)
+        return np.where(np.isfinite(forces.mean).all(1), np.sqrt(forces.variance.sum(1)), np.nan)
 
     @cached_property
     def force_error(self) -> Float[np.ndarray, " n"]:

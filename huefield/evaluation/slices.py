@@ -2,16 +2,17 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
-from huefield.evaluation.bootstrap import Resampling
+from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
 from huefield.evaluation.predictions import Observed, Predictions
-from huefield.evaluation.scores import Scores, plain_fields, scores_of_errors
+from huefield.evaluation.scores import Remarks, Scores, plain_fields, scores_of_errors
 from huefield.evaluation.summaries import Summary, summary_of_errors, summary_of_lengths
 
 LARGEST_GROUPS = 20
@@ -49,6 +50,8 @@ class Evaluation:
     """How many structures are missing here, by the reason."""
     remarks: tuple[str, ...] = ()
     """What could not be told of the model as a whole, and why."""
+    joint_nll_interval: Interval | None = None
+    """From resampled structures; None if none was asked for."""
 
     def as_dict(self) -> dict[str, object]:
         """For JSON: None for what is NaN."""
@@ -66,7 +69,9 @@ def summarise(predictions: Predictions, *, bins: int = 10, resamples: int = 0, s
     """
     resampling = Resampling(resamples, seed, bins)
     forces = _Forces.of(predictions)
-    joint_nll, remarks = _joint_nll(predictions)
+    remarks = Remarks()
+    remarks.found.extend(_not_predicted(predictions))
+    joint_nll, interval = _joint_nll(predictions, resampling, remarks)
     return Evaluation(
         name=predictions.name,
         energy=_energy(predictions, resampling),
@@ -75,7 +80,8 @@ def summarise(predictions: Predictions, *, bins: int = 10, resamples: int = 0, s
         joint_nll=joint_nll,
         breakdown=_breakdown(predictions, forces, bins),
         left_out=dict(predictions.left_out),
-        remarks=remarks,
+        remarks=tuple(remarks.found),
+        joint_nll_interval=interval,
     )
 
 
@@ -132,17 +138,40 @@ def _energy(predictions: Predictions, resampling: Resampling) -> Summary | None:
     return summary_of_errors(error, found.variance, found.structure, resampling)
 
 
-def _joint_nll(predictions: Predictions) -> tuple[float | None, tuple[str, ...]]:
-    """The mean over structures that have one; infinite ones are left out, with a remark."""
+def _joint_nll(
+    predictions: Predictions, resampling: Resampling, remarks: Remarks
+) -> tuple[float | None, Interval | None]:
+    """The mean over structures that have one, and its interval; infinite ones are left out, with a remark."""
     if predictions.joint_nll is None:
-        return None, ()
+        return None, None
     known = predictions.joint_nll[~np.isnan(predictions.joint_nll)].astype(float)
     finite = known[np.isfinite(known)]
-    infinite = len(known) - len(finite)
-    remarks = (
-        (f"joint_nll: {infinite} of {len(known)} structures are left out, theirs is infinite",) if infinite else ()
-    )
-    return float(finite.mean()) if len(finite) else None, remarks
+    if infinite := len(known) - len(finite):
+        remarks.found.append(f"joint_nll: {infinite} of {len(known)} structures are left out, theirs is infinite")
+    if not len(finite):
+        return None, None
+    interval: Interval | None = None
+    if resampling.resamples:
+        compute = partial(interval_of_mean, "joint_nll", finite, resampling)
+        interval = remarks.attempt("joint_nll: interval", compute, None)
+    return float(finite.mean()), interval
+
+
+def _not_predicted(predictions: Predictions) -> Iterator[str]:
+    """Remarks on structures that were observed, but not predicted by a model that predicts others."""
+    block, energy, forces = predictions.structures, predictions.energy, predictions.forces
+    if energy is not None:
+        missing = int((block.has_energy & ~np.isfinite(energy.mean)).sum())
+        yield from _unpredicted("energies", missing, int(block.has_energy.sum()))
+    if forces is not None:
+        atoms = np.repeat(block.has_forces, block.sizes) & ~predictions.atoms_observed
+        missing = len(np.unique(predictions.structure_of_atom[atoms]))
+        yield from _unpredicted("forces", missing, int(block.has_forces.sum()))
+
+
+def _unpredicted(name: str, missing: int, observed: int) -> Iterator[str]:
+    if missing:
+        yield f"{name}: not predicted in {missing} of {observed} structures where they were observed"
 
 
 def _parts(labels: Integer[np.ndarray, " n"], count: int) -> Iterator[Int[np.ndarray, " part"]]:

@@ -136,7 +136,7 @@ def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"
     histogram = remarks.attempt("z_histogram", lambda: noisy.measure(z_histogram), NO_HISTOGRAM)
     crps = remarks.attempt("crps", lambda: metrics.crps(error, variance), NAN)
     curve, levels = (coverage_curve(error, variance, found) for found in (LEVELS, np.array(COVERAGES)))
-    ranking = Ranking.of(variance, error)
+    ranking = Ranking.of(error, variance)
     return Summary(
         count=scores.count,
         zero_variance=scores.zero_variance,

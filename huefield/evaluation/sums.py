@@ -79,7 +79,7 @@ class Owners:
 
 def sums_by_structure(error: Row, variance: Row, owners: Owners, *, bins: int) -> Sums:
     """Sums of checked entries."""
-    sigma, kept, ranking = np.sqrt(variance), variance > 0, Ranking.of(variance, error)
+    sigma, kept, ranking = np.sqrt(variance), variance > 0, Ranking.of(error, variance)
     with np.errstate(over="ignore"):
         moments = owners.sums(1.0, np.abs(error), error**2, variance, sigma, crps_terms(error, variance))
     noisy = (error[kept], variance[kept], owners.select(kept))

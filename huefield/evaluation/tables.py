@@ -4,9 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from huefield.evaluation.bootstrap import Interval, coverage_name
 from huefield.evaluation.scores import Scores
 from huefield.evaluation.slices import Evaluation
 from huefield.evaluation.summaries import Summary
+from huefield.evaluation.sums import COVERAGES
 
 UNKNOWN = "–"
 BACKSLASH = "\\textbackslash{}"
@@ -25,6 +27,8 @@ class Metric:
     """Behind the point; None for three significant digits, for what has a unit."""
     better: str = ""
     """An arrow where less, or more, is better."""
+    unit: float = 1.0
+    """By which the ends of the interval are divided to be as the value is: 0.01 for percent."""
 
     def text(self, found: Summary | Scores | None) -> str:
         """The number, or a dash where there is none."""
@@ -32,10 +36,7 @@ class Metric:
 
     def interval_text(self, found: Summary | None) -> str:
         """Low and high end, or nothing."""
-        ends = None if found is None else found.interval(self.interval)
-        if ends is None or not isfinite(ends.low):
-            return ""
-        return f"{number(ends.low, self.digits)} to {number(ends.high, self.digits)}"
+        return interval_text(None if found is None else found.interval(self.interval), self.digits, self.unit)
 
 
 def _metric(heading: str, name: str, digits: int | None = 2, better: str = "") -> Metric:
@@ -47,7 +48,7 @@ def _coverage(nominal: float) -> Metric:
         observed = [100 * entry.observed for entry in found.coverage if abs(entry.nominal - nominal) < 1e-9]
         return observed[0] if observed else float("nan")
 
-    return Metric(f"{100 * nominal:.0f} %", value, "", 1)
+    return Metric(f"{100 * nominal:.0f} %", value, coverage_name(nominal), 1, unit=0.01)
 
 
 PAPER = (
@@ -66,7 +67,9 @@ BEYOND = (
     _metric("retention area", "retention_area", None, "↓"),
     _metric("AUROC worst 5 %", "auroc", 2, "↑"),
 )
-COVERAGE = tuple(_coverage(level) for level in (0.5, 0.68, 0.9, 0.95, 0.99))
+COVERAGE = tuple(_coverage(level) for level in COVERAGES)
+JOINT_DIGITS = 2
+"""Of the joint NLL, behind the point."""
 
 
 def number(value: float, digits: int | None) -> str:
@@ -82,15 +85,39 @@ def number(value: float, digits: int | None) -> str:
     return text.replace("-", "−")
 
 
+def interval_text(ends: Interval | None, digits: int | None, unit: float = 1.0) -> str:
+    """Low and high end, or nothing."""
+    if ends is None or not isfinite(ends.low):
+        return ""
+    return f"{number(ends.low / unit, digits)} to {number(ends.high / unit, digits)}"
+
+
+def joint_text(evaluation: Evaluation) -> str:
+    """The joint NLL, or a dash where it is not known."""
+    return UNKNOWN if evaluation.joint_nll is None else number(evaluation.joint_nll, JOINT_DIGITS)
+
+
+def joint_interval_text(evaluation: Evaluation) -> str:
+    """Low and high end of the joint NLL, or nothing."""
+    return interval_text(evaluation.joint_nll_interval, JOINT_DIGITS)
+
+
 def markdown_table(evaluations: Sequence[Evaluation]) -> str:
-    """The paper's table, one row for each model; a second one with 95 % intervals where there are some."""
+    """The paper's table, one row for each model; a second one with 95 % intervals where there are some.
+
+    Where the joint NLL of a model is known, it is in a column at the end.
+    """
+    joint = any(e.joint_nll is not None for e in evaluations)
     heads = [f"{quantity}: {m.heading}" if m is PAPER[0] else m.heading for quantity in ("E", "F") for m in PAPER]
-    values = [[m.text(found) for found in (e.energy, e.forces) for m in PAPER] for e in evaluations]
+    heads += ["joint NLL"] * joint
+    values = [[m.text(s) for s in (e.energy, e.forces) for m in PAPER] + [joint_text(e)] * joint for e in evaluations]
     names = [e.name.replace("|", "\\|") for e in evaluations]
     note = "Energies (E) in eV, force components (F) in eV/Å.\n\n"
     if not has_intervals(evaluations):
         return note + _markdown(heads, names, values)
-    ends = [[m.interval_text(found) or UNKNOWN for found in (e.energy, e.forces) for m in PAPER] for e in evaluations]
+    texts = [[m.interval_text(s) for s in (e.energy, e.forces) for m in PAPER] for e in evaluations]
+    ends = [row + [joint_interval_text(e)] * joint for row, e in zip(texts, evaluations, strict=True)]
+    ends = [[text or UNKNOWN for text in row] for row in ends]
     second = "\n95 % intervals, from resampled structures:\n\n"
     return note + _markdown(heads, names, values) + second + _markdown(heads, names, ends)
 

@@ -7,7 +7,7 @@ since JSON has no NaN; ``page/viewer.js`` turns them back.
 
 import json
 from dataclasses import dataclass, field
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,15 @@ from huefield.evaluation.selection import Selection, StructureScores
 
 SCRIPT = Path("sphinx", "static", "chemiscope.min.js")
 NOTICES = Path("static", "chemiscope-widget.mjs.LICENSE.txt")
+NEEDED = ("DefaultVisualizer", "StructureVisualizer")
+"""What ``page/viewer.js`` asks the program for."""
 ATOM_UNCERTAINTY, ATOM_ERROR = "force uncertainty", "force error"
 COLORED_TO = 0.98
 """Quantile of the atoms at which the scale of colours ends, so that a single outlier does not wash out the rest."""
+
+
+class NoViewerError(ValueError):
+    """There is no program to show structures with; the message says why, and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,25 +140,45 @@ def make_viewer(predictions: Predictions, selection: Selection) -> Viewer:
 def chemiscope_program() -> str:
     """The JavaScript of chemiscope, with nothing left out."""
     path = _package() / SCRIPT
+    made_of = "which the viewer of a report is made of: install chemiscope 1.1"
     if not path.is_file():
-        raise ValueError(
-            f"chemiscope {distribution('chemiscope').version} has no file {SCRIPT}, which the viewer of a report is "
-            "made of: install chemiscope 1.1"
-        )
-    return path.read_text(encoding="utf-8")
+        raise NoViewerError(f"chemiscope {_version()} has no file {SCRIPT}, {made_of}")
+    try:
+        program = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise NoViewerError(f"{path} cannot be read ({error}), {made_of}") from error
+    if missing := [name for name in NEEDED if name not in program]:
+        raise NoViewerError(f"{SCRIPT} of chemiscope {_version()} has no {missing[0]}, {made_of}")
+    return program
 
 
 def chemiscope_notices() -> str:
     """Whose work the program is: the licence of chemiscope and the notices of what it contains."""
-    licences = [str(file.locate()) for file in distribution("chemiscope").files or [] if file.name == "LICENSE"]
+    try:
+        listed = distribution("chemiscope").files or []
+    except PackageNotFoundError:
+        listed = []
+    licences = [str(file.locate()) for file in listed if file.name == "LICENSE"]
     found = [path for path in (*map(Path, licences), _package() / NOTICES) if path.is_file()]
-    return "\n\n".join(path.read_text(encoding="utf-8") for path in found)
+    if not found:
+        raise NoViewerError(
+            f"the licence of chemiscope {_version()}, without which the viewer of a report must not hold its program, "
+            "is not there: install chemiscope 1.1"
+        )
+    return "\n\n".join(path.read_text(encoding="utf-8", errors="replace") for path in found)
+
+
+def _version() -> str:
+    try:
+        return distribution("chemiscope").version
+    except PackageNotFoundError:
+        return "of unknown version"
 
 
 def _package() -> Path:
     spec = find_spec("chemiscope")
     if spec is None or spec.origin is None:
-        raise ValueError("chemiscope is not installed, but the viewer of a report is made of it: install chemiscope")
+        raise NoViewerError("chemiscope is not installed, but the viewer of a report is made of it: install chemiscope")
     return Path(spec.origin).parent
 
 
@@ -171,7 +197,7 @@ def _structure_properties(scores: StructureScores, selection: Selection) -> dict
         "largest force uncertainty": of(scores.worst_force_uncertainty, "eV/Å", "of the most uncertain atom"),
         "largest force error": of(scores.worst_force_error, "eV/Å", "of the atom that is farthest off"),
         "atoms": of(block.sizes, "", "how many there are"),
-        "number": of(np.arange(len(block)), "", "of the structure in the data, from 0"),
+        "number": of(block.frames, "", "of the structure in its file or store, from 0"),
         "group": Property("structure", tuple(block.groups[i] for i in at)),
     }
 
@@ -230,4 +256,9 @@ def _environments(structures: Block) -> list[dict[str, float]]:
 
 
 def _digits(values: Float[np.ndarray, " n"]) -> list[float | None]:
-    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.tolist()]
+    """Rounded, but for whole numbers; None for what is not known."""
+    return [_rounded(value) if np.isfinite(value) else None for value in values.tolist()]
+
+
+def _rounded(value: float) -> float:
+    return value if value.is_integer() else float(f"{value:.5g}")

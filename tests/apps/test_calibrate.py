@@ -13,7 +13,7 @@ from huefield.apps.predictions import predict_part
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
-from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.predictions import Marginals, Predictions
 from huefield.forcefield import Ensemble, ForceField
 from tests.training.helpers import POTENTIAL, write_waters
 
@@ -91,7 +91,7 @@ def test_predictions_of_any_code(predictions: Predictions) -> None:
     _, after = done.evaluations()
     assert after.forces.rzv == pytest.approx(1, abs=0.15)
     np.testing.assert_allclose(
-        predictions.calibrated(calibration).forces.variance, calibration.forces(predictions.forces.variance)
+        predictions.calibrated(calibration).forces.variance, calibration.forces(predictions.forces.variance), rtol=1e-6
     )
     with pytest.raises(ValueError, match="γ is a parameter of a noise model"):
         calibrate_predictions(predictions, "gamma")
@@ -105,16 +105,17 @@ def test_conformal_intervals_hold_what_they_promise(predictions: Predictions) ->
         raw = done.before.observed_forces()
         width = calibration.forces.half_width(raw.variance, 0.9)
         held.append(np.mean(np.abs(raw.mean - raw.target) <= width))
-    assert np.mean(held) == pytest.approx(0.91, abs=0.03)
+    assert np.mean(held) > 0.9 - 2 * np.std(held) / np.sqrt(40)
+    assert np.mean(held) < 0.94
 
 
 def test_what_is_missing_is_left_alone(predictions: Predictions) -> None:
     """Data without energies calibrate forces."""
     block = predictions.structures
     without = replace(predictions, structures=replace(block, has_energy=np.zeros(len(block), bool)))
-    found = fit_calibration(without, "scale")
+    found = fit_calibration(without, "scale").calibration
     assert found.energy is None
-    assert found.forces == fit_calibration(predictions, "scale").forces
+    assert found.forces == fit_calibration(predictions, "scale").calibration.forces
     nothing = replace(without, forces=None)
     with pytest.raises(ValueError, match="no energy and no force was both predicted and observed"):
         fit_calibration(nothing, "scale")
@@ -124,7 +125,6 @@ def test_what_is_missing_is_left_alone(predictions: Predictions) -> None:
     ("count", "options", "message"),
     [
         (3, {}, "3 structures are too few to calibrate with: it takes 4 at least"),
-        (8, {}, "energies cannot be calibrated: 4 errors with a predicted variance above zero are too few"),
         (120, {"fit_fraction": 1.0}, "the fraction to fit to lies between 0 and 1, but is 1"),
     ],
 )
@@ -134,10 +134,42 @@ def test_too_little_is_said(predictions: Predictions, count: int, options: Any, 
         calibrate_predictions(some, "scale", **options)
 
 
+def test_what_there_is_too_little_of_is_left_alone(predictions: Predictions) -> None:
+    """Four energies, but many forces; and files that have error bars of one of the two alone."""
+    some = predictions.select(np.arange(len(predictions)) < 8)
+    calibration, done = calibrate_predictions(some, "scale")
+    assert calibration.energy is None
+    assert calibration.forces is not None
+    assert done.remarks[0].startswith("energies are not calibrated: 4 errors with a predicted variance above zero are")
+    sure = replace(predictions, energy=Marginals(predictions.energy.mean, np.zeros(len(predictions))))
+    assert calibrate_predictions(sure, "isotonic")[0].energy is None
+
+
+def test_other_units_are_refused(predictions: Predictions) -> None:
+    block = predictions.structures
+    hartree = replace(predictions, structures=replace(block, energy=block.energy / 27.211386))
+    with pytest.raises(ValueError, match=r"hartree.* Calibrate with data in the units of the predictions"):
+        calibrate_predictions(hartree, "scale")
+
+
+def test_left_out_structures_are_told(predictions: Predictions) -> None:
+    some = replace(predictions, left_out={"contain Xe": 3})
+    assert "waters: 3 structures contain Xe; left out" in calibrate_predictions(some, "scale")[1].remarks
+
+
+def test_shares_that_intervals_hold(predictions: Predictions) -> None:
+    _, done = calibrate_predictions(predictions, "conformal")
+    for shares in done.coverage().values():
+        assert [nominal for nominal, _ in shares] == [0.5, 0.68, 0.9, 0.95]
+        assert all(abs(held - nominal) < 0.25 for nominal, held in shares)
+    _, few = calibrate_predictions(predictions.select(np.arange(120) < 24), "conformal")
+    assert [nominal for nominal, _ in few.coverage()["forces"]] == [0.5, 0.68, 0.9]  # of 12 structures
+
+
 def test_no_variances_at_all(part: Part, tmp_path: Path) -> None:
     config = ForceField.Config.model_validate(
         {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "vanilla"}}
     )
     single = Ensemble.build(config, 1, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
-    with pytest.raises(ValueError, match=r"energies cannot be calibrated: 0 errors .* above zero"):
+    with pytest.raises(ValueError, match=r"energies are not calibrated: 0 errors .* above zero .*; forces are not"):
         calibrate(single, part)

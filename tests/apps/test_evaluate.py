@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import huefield
 from huefield.apps.cli.main import app
-from huefield.apps.evaluate import judge, names_of, remarks_on
-from huefield.apps.predictions import Predicted, predict_part, read_predictions, write_predictions
+from huefield.apps.evaluate import judge, names_of
+from huefield.apps.predictions import Predicted, predict_part, read_predictions, remarks_on, write_predictions
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.calibration import ScaleCalibration
@@ -88,9 +88,9 @@ def test_calibrating_predictions_of_any_code(predictions: Predictions, tmp_path:
     source = tmp_path / "mine.extxyz"
     write_predictions(source, predictions)
     said = run("calibrate", "--predictions", source, "--method", "scale", "--out", tmp_path / "better.extxyz")
-    assert f"Wrote {tmp_path / 'better.extxyz'} and {tmp_path / 'better.json'}" in said
+    assert f"Wrote {tmp_path / 'better.extxyz'}, and the map of the variances" in said
     before, after = read_predictions(source), read_predictions(tmp_path / "better.extxyz")
-    kept = EnergyForcesCalibration.model_validate_json((tmp_path / "better.json").read_text())
+    kept = EnergyForcesCalibration.model_validate_json((tmp_path / "better-calibration.json").read_text())
     assert isinstance(kept.forces, ScaleCalibration)
     np.testing.assert_allclose(after.forces.variance, kept.forces.factor * before.forces.variance, rtol=1e-9)
 
@@ -103,6 +103,10 @@ def test_calibrating_predictions_of_any_code(predictions: Predictions, tmp_path:
         (["calibrate", "m", "n", "d"], "one model is calibrated at a time"),
         (["evaluate", "no.safetensors", "no.xyz"], "there is no file or store no.xyz"),
         (["evaluate", "--predictions", "p.xyz", "--keys", '{"energie": "e"}'], "energie"),
+        (["calibrate", "--predictions", "p.xyz", "--part", "test"], "--part: it has no effect here"),
+        (["evaluate", "m", "d", "--keys", "{}"], "--keys: it has no effect here"),
+        (["calibrate", "m", "d", "--method", "scale", "--group-size", "3"], "--group-size: it has no effect here"),
+        (["calibrate", "--predictions", "p.xyz", "--out", "p.xyz"], "p.xyz would be overwritten"),
     ],
 )
 def test_wrong_arguments_say_what_to_do(
@@ -129,8 +133,8 @@ def test_what_is_missing_is_counted(predictions: Predictions) -> None:
     some = replace(predictions, structures=half, left_out={"contain Xe": 3})
     assert remarks_on(some) == [
         "mine: 3 structures contain Xe; left out",
-        "80 of 120 structures have no energy",
-        "1 of 120 structures have no forces",
+        "mine: 80 of 120 structures have no energy to compare with",
+        "mine: 1 of 120 structures have no forces to compare with",
     ]
     judged = judge([Predicted(some, None)], None, source="test")
     assert (judged.evaluations[0].energy.count, judged.evaluations[0].forces.count) == (40, 119 * 9)
@@ -146,3 +150,15 @@ def test_names_of_models() -> None:
     paths = [Path(p) for p in ("a/model.safetensors", "b/model.safetensors", "c/mine.safetensors")]
     assert names_of(paths) == ["a", "b", "mine"]
     assert names_of([Path("x/a/model.safetensors"), Path("y/a/model.safetensors")]) == ["x/a", "y/a"]
+    assert names_of([Path("x/m-calibrated.safetensors"), Path("y/m-calibrated.safetensors")]) == [
+        "x/m-calibrated",
+        "y/m-calibrated",
+    ]
+
+
+def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: Path) -> None:
+    """Files of one would replace those of the other."""
+    fewer = predictions.select(np.arange(120) < 100)
+    judged = judge([Predicted(predictions, None), Predicted(fewer, None)], None, source="test", resamples=0)
+    assert [each.name for each in judged.evaluations] == ["mine", "mine (2)"]
+    assert judged.remarks[-1].startswith("the models are judged on different structures (mine 120, mine (2) 100)")

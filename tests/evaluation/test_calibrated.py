@@ -58,8 +58,23 @@ def test_variances_are_what_the_maps_say(ensemble: Ensemble, graph: Graph) -> No
     before, after = ensemble.predict(graph), ensemble.with_calibration(BOTH).predict(graph)
     real = np.asarray(graph.partition.atom_mask)
     np.testing.assert_allclose(after.energy_uncertainty[:3], 2 * before.energy_uncertainty[:3], rtol=1e-5)
-    expected = np.sqrt(ISOTONIC(np.asarray(before.forces_uncertainty)[real] ** 2))
-    np.testing.assert_allclose(after.forces_uncertainty[real], expected, rtol=1e-4)
+    variance = np.asarray(before.forces_uncertainty)[real] ** 2
+    level = variance.mean(1, keepdims=True)
+    np.testing.assert_allclose(
+        np.asarray(after.forces_uncertainty)[real] ** 2, variance * ISOTONIC(level) / level, rtol=1e-4
+    )
+
+
+def test_error_bars_turn_with_the_structure(ensemble: Ensemble) -> None:
+    """A curve for each component would give a molecule other error bars when it is turned."""
+    turn = np.linalg.qr(np.random.default_rng(0).normal(size=(3, 3)))[0]
+    calibrated = ensemble.map_noise(lambda n: n.with_gamma(1e-4)).with_calibration(BOTH)
+    molecule = structures(1)[0]
+    traces = []
+    for positions in (molecule.positions, molecule.positions @ turn):
+        batch = make_batch([replace(molecule, positions=positions)], CUTOFF, [BatchShape(1, 8, 4)])
+        traces.append(np.sum(np.asarray(calibrated(batch.graph).variance().forces)[:3], axis=1))
+    np.testing.assert_allclose(traces[1], traces[0], rtol=1e-3)
 
 
 def test_means_stay_and_both_parts_scale_alike(ensemble: Ensemble, graph: Graph) -> None:

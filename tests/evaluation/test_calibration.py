@@ -125,6 +125,17 @@ class TestIsotonic:
         asked = np.geomspace(1e-4, 1e4, 9)
         np.testing.assert_allclose(found(asked), ScaleCalibration.fit(variance, error)(asked), rtol=1e-12)
 
+    def test_errors_of_few_structures_give_a_factor(self) -> None:
+        variance, error = miscalibrated(0, 360)
+        found = IsotonicCalibration.fit(variance, error, structure=np.arange(360) // 180)
+        assert found.remark == "errors of 2 structures are too few for more than a factor"
+
+    def test_one_group_gives_a_factor(self) -> None:
+        found = IsotonicCalibration.fit(*miscalibrated(0, 30), group_size=20)
+        assert found.remark == "one group of 30 errors is too little for more than a factor"
+        with pytest.raises(ValueError, match="a group has at least one entry, but group_size is 0"):
+            IsotonicCalibration.fit(*miscalibrated(0, 30), group_size=0)
+
     def test_no_knot_is_zero(self) -> None:
         """Where all errors of a piece are exactly zero, it has the lowest variance that is not."""
         variance, error = np.linspace(1.0, 2.0, 300), np.where(np.arange(300) < 100, 0.0, 0.5)
@@ -168,6 +179,13 @@ class TestConformal:
         assert np.mean(held) > coverage - 3 * np.std(held) / 20
         assert np.mean(held) < coverage + 0.03 + 3 * np.std(held) / 20  # and no wider than it takes
 
+    def test_errors_of_exactly_zero(self) -> None:
+        """As of components that vanish by symmetry, under a noise model that does not know it."""
+        error = np.where(np.arange(100) < 20, 0.0, np.arange(100.0))
+        assert ConformalCalibration.fit(np.ones(100), error).width(0.1) == 0
+        with pytest.raises(ValueError, match="most errors are exactly zero"):
+            ConformalCalibration.fit(np.ones(100), np.where(np.arange(100) < 80, 0.0, 1.0))
+
     def test_more_than_the_data_can_promise_is_refused(self) -> None:
         found = ConformalCalibration.fit(np.ones(19), np.arange(1.0, 20.0))
         with pytest.raises(ValueError, match=r"promised to hold up to 0\.95 of all observations, not 0\.99"):
@@ -184,6 +202,11 @@ class TestGamma:
         found = GammaCalibration.fit(gamma_var, rest, error)
         assert found.factor == pytest.approx(2.5, rel=0.04)
         assert rzv(error, found(gamma_var, rest)) == pytest.approx(1, abs=0.02)
+
+    def test_no_gamma_fits(self) -> None:
+        variance, error = miscalibrated(0, 500)
+        assert GammaCalibration.fit(variance, 1e3 * np.ones(500), error).remark.startswith("no γ fits")
+        assert GammaCalibration.fit(variance, np.zeros(500), error).remark == ""
 
     def test_without_a_rest_it_is_the_scale(self) -> None:
         variance, error = miscalibrated(0, 500)

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
@@ -10,7 +10,7 @@ from huefield.apps.cli.data import ReaderOption, parse_reader
 
 if TYPE_CHECKING:
     from huefield.apps.calibrate import Calibrated
-    from huefield.apps.predictions import PredictionKeys
+    from huefield.apps.predictions import Predicted, PredictionKeys
     from huefield.data.dataset import Part
 
 PredictionsOption = Annotated[
@@ -62,12 +62,14 @@ def evaluate(
     from huefield.apps.evaluate import judge
 
     models, data = _models_and_data(paths, predictions)
+    _refuse(predictions is None, reference=reference, keys=keys)
+    _refuse(predictions is not None, reader=reader, part=part)
     if predictions:
         found = _read(predictions, reference, keys)
         judged = judge(found, out, source=", ".join(map(str, predictions)), bins=bins, resamples=resamples)
     else:
         use_compilation_cache()
-        structures = _opened(data, reader, part or "test")
+        structures = _opened(data, reader, part, "test")
         with counting_progress() as report:
             judged = run(models, structures, out, bins=bins, resamples=resamples, report=report)
     for remark in judged.remarks:
@@ -100,31 +102,72 @@ def calibrate(
     seed: Annotated[int, typer.Option(help="Of the draw of these structures.")] = 0,
 ) -> None:
     """Make error bars have the right size, and show before and after on structures that were not used for it."""
-    from huefield.apps import calibrate as job
-    from huefield.apps.cli.progress import counting_progress, use_compilation_cache
-    from huefield.apps.predictions import write_predictions
-    from huefield.core.files import write_bytes
-    from huefield.modelfile import load, save
-
     models, data = _models_and_data(paths, predictions)
-    options: dict[str, Any] = {"group_size": group_size, "fit_fraction": fit_fraction, "seed": seed}
+    _refuse(predictions is None, reference=reference, keys=keys)
+    _refuse(predictions is not None, reader=reader, part=part)
+    _refuse(method is not MethodName.ISOTONIC, group_size=group_size)
     if len(predictions or models) != 1:
         raise typer.BadParameter("one model is calibrated at a time")
-    source = (predictions or models)[0]
-    target = out or source.with_name(f"{source.stem}-calibrated{source.suffix}")
+    options: _Options = {"group_size": group_size, "fit_fraction": fit_fraction, "seed": seed}
     if predictions:
-        given = _read(predictions, reference, keys)[0].predictions
-        calibration, done = job.calibrate_predictions(given, method.value, **options)
-        write_predictions(target, given.calibrated(calibration))
-        write_bytes(target.with_suffix(".json"), (calibration.model_dump_json(indent=1) + "\n").encode())
+        _calibrate_predictions(predictions[0], out, method, reference, keys, options)
     else:
-        use_compilation_cache()
-        structures, ensemble = _opened(data, reader, part or "validation"), load(source)
-        with counting_progress() as report:
-            ensemble, done = job.calibrate(ensemble, structures, method.value, report=report(source.stem), **options)
-        save(ensemble, target)
-    _say(done)
-    typer.echo(f"Wrote {target}" + (f" and {target.with_suffix('.json')}" if predictions else ""))
+        _calibrate_model(models[0], _opened(data, reader, part, "validation"), out, method, options)
+
+
+class _Options(TypedDict):
+    group_size: int | None
+    fit_fraction: float
+    seed: int
+
+
+def _calibrate_model(source: Path, part: "Part", out: Path | None, method: MethodName, options: _Options) -> None:
+    from huefield.apps.calibrate import calibrate as run
+    from huefield.apps.cli.progress import counting_progress, use_compilation_cache
+    from huefield.modelfile import load, save
+
+    target = _target(source, out, source.suffix)
+    use_compilation_cache()
+    with counting_progress() as report:
+        ensemble, done = run(load(source), part, method.value, report=report(source.stem), **options)
+    save(ensemble, target)
+    _say(done, method)
+    typer.echo(f"Wrote {target}")
+
+
+def _calibrate_predictions(
+    source: Path, out: Path | None, method: MethodName, reference: Path | None, keys: str | None, options: _Options
+) -> None:
+    from huefield.apps.calibrate import calibrate_predictions as run
+    from huefield.apps.predictions import write_predictions
+    from huefield.core.files import write_bytes
+
+    target = _target(source, out, ".extxyz")
+    given = _read([source], reference, keys)[0].predictions
+    calibration, done = run(given, method.value, **options)
+    write_predictions(target, given.calibrated(calibration))
+    written = target.with_name(f"{target.stem}-calibration.json")
+    write_bytes(written, (calibration.model_dump_json(indent=1) + "\n").encode())
+    _say(done, method)
+    typer.echo(f"Wrote {target}, and the map of the variances of {source} as {written}")
+
+
+def _target(source: Path, out: Path | None, suffix: str) -> Path:
+    """Where to write, which is not where it was read from; found out before any work is done."""
+    from huefield.core.files import require_writable
+
+    target = out or source.with_name(f"{source.stem}-calibrated{suffix}")
+    if target.resolve() == source.resolve():
+        raise typer.BadParameter(f"{source} would be overwritten: write to another file", param_hint="--out")
+    require_writable(target.parent)
+    return target
+
+
+def _refuse(wrong: bool, **options: object) -> None:
+    """Options that would have no effect are said to have none."""
+    for name, value in options.items():
+        if wrong and value is not None:
+            raise typer.BadParameter("it has no effect here", param_hint=f"--{name.replace('_', '-')}")
 
 
 def _models_and_data(paths: list[Path] | None, predictions: list[Path] | None) -> tuple[list[Path], Path]:
@@ -139,16 +182,18 @@ def _models_and_data(paths: list[Path] | None, predictions: list[Path] | None) -
     return given[:-1], given[-1] if given else Path()
 
 
-def _opened(data: Path, reader: str | None, part: str) -> "Part":
+def _opened(data: Path, reader: str | None, part: str | None, usual_part: str) -> "Part":
     from huefield.data.dataset import open_part
     from huefield.training.rundata import is_run, part_of_run
 
     if is_run(data):
-        return part_of_run(data, part)
+        _refuse(True, reader=reader)
+        return part_of_run(data, part or usual_part)
+    _refuse(True, part=part)
     return open_part(str(data), [data], parse_reader(reader))
 
 
-def _read(paths: list[Path], reference: Path | None, keys: str | None) -> list[Any]:
+def _read(paths: list[Path], reference: Path | None, keys: str | None) -> "list[Predicted]":
     from huefield.apps.predictions import Predicted, read_predictions
 
     chosen = _parsed_keys(keys)
@@ -167,11 +212,20 @@ def _parsed_keys(keys: str | None) -> "PredictionKeys | None":
         raise typer.BadParameter(explain(error, "--keys"), param_hint="--keys") from error
 
 
-def _say(done: "Calibrated") -> None:
+def _say(done: "Calibrated", method: MethodName) -> None:
     """Metrics before and after, on what was not fitted to."""
     from huefield.evaluation.tables import markdown_table
 
+    before, after = done.evaluations()
     typer.echo(f"Fitted to {done.fitted_to} structures; on the {len(done.after)} others:")
-    typer.echo(markdown_table(done.evaluations()))
+    typer.echo(markdown_table((before, after)))
+    if method is MethodName.CONFORMAL:
+        _say_coverage(done)
     for remark in done.remarks:
         typer.echo(f"note: {remark}", err=True)
+
+
+def _say_coverage(done: "Calibrated") -> None:
+    for name, shares in done.coverage().items():
+        held = ", ".join(f"{100 * observed:.1f} % of {100 * nominal:g} %" for nominal, observed in shares)
+        typer.echo(f"Intervals for {name} hold {held}")

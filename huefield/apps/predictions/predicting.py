@@ -194,8 +194,9 @@ class _Collected:
         """Set variances to zero of components that vanish by symmetry, where members differ by rounding alone."""
         largest = np.zeros(len(self.starts) - 1)
         np.maximum.at(largest, owners, np.abs(self.forces[0]).max(1))
-        rounded = np.sqrt(self.forces[1] + self.forces[2]) < ROUNDING * largest[owners, None]
-        self.forces[1:3, rounded] = 0.0
+        _, noise, spread, factor = self.forces
+        rounded = (noise == 0) & (np.sqrt(spread / factor) < ROUNDING * largest[owners, None])
+        self.forces[2, rounded] = 0.0
 
     def _marginals(self, factor: float | None) -> tuple[Marginals, Marginals]:
         """Calibrated ones for the factor 1, those of before for None."""

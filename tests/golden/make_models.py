@@ -1,0 +1,42 @@
+"""How ``model-v*.safetensors`` and their predictions were made. Run once for each format version, never again.
+
+python tests/golden/make_models.py VERSION
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+
+from huefield import Ensemble, ForceField, save
+from huefield.data import toy_graph
+from huefield.evaluation import EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration
+
+FOLDER = Path(__file__).parent
+CONFIG = {
+    "potential": {"kind": "mlp", "width": 4, "depth": 1},
+    "noise": {"kind": "colored", "gamma": "atom", "channels": 2},
+}
+CALIBRATIONS = {
+    "1": None,
+    "2": EnergyForcesCalibration(
+        energy=ScaleCalibration(factor=2.5),
+        forces=IsotonicCalibration(variances=(0.5, 1.0, 4.0), calibrated=(0.2, 0.3, 6.0), outside="ratio"),
+    ),
+}
+
+if __name__ == "__main__":
+    version = sys.argv[1]
+    with jax.enable_x64(True):
+        built = Ensemble.build(ForceField.Config.model_validate(CONFIG), 2, key=jax.random.key(1))
+        ensemble = built.with_calibration(CALIBRATIONS[version])
+        save(ensemble, FOLDER / f"model-v{version}.safetensors")
+        prediction = ensemble.predict(toy_graph([-0.7, 0.1, 0.9]))
+        numbers = {
+            "energy": prediction.energy.tolist(),
+            "forces": prediction.forces.tolist(),
+            "energy_uncertainty": prediction.energy_uncertainty.tolist(),
+            "forces_uncertainty": prediction.forces_uncertainty.tolist(),
+        }
+    (FOLDER / f"model-v{version}.json").write_text(json.dumps(numbers, indent=2) + "\n")
