@@ -167,8 +167,11 @@ def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: b
     if method == "conformal":
         return ConformalCalibration.fit(found.variance, found.error, found.structure)
     level = atom_level(found.variance.reshape(-1, 3)).ravel() if of_atoms else found.variance
+    noisy = found.variance > 0
+    # Of an atom whose three variances differ, errors in units of its level: they have the factor that is looked for.
+    error = found.error[noisy] * np.sqrt(level[noisy] / found.variance[noisy])
     return IsotonicCalibration.fit(
-        level, found.error, group_size=group_size, outside="ratio", structure=found.structure
+        level[noisy], error, group_size=group_size, outside="ratio", structure=found.structure[noisy]
     )
 
 

@@ -1,7 +1,16 @@
 import numpy as np
 import pytest
 
-from huefield.evaluation.bootstrap import Estimate, Resampling, bootstrap_intervals, draws, estimates, resampled
+from huefield.evaluation.bootstrap import (
+    Estimate,
+    Resampling,
+    bootstrap_intervals,
+    draws,
+    estimates,
+    interval_of_mean,
+    resampled,
+)
+from huefield.evaluation.entries import UndefinedMetricError
 from huefield.evaluation.summaries import Summary, summary
 from huefield.evaluation.sums import Owners, Sums, sums_by_structure
 
@@ -60,6 +69,28 @@ def test_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
     assert found is not None
     expected = absolute.mean() + np.array([-1.96, 1.96]) * absolute.std() / np.sqrt(2000)
     assert (found.low, found.high) == pytest.approx(tuple(expected), abs=6e-4)
+
+
+def test_interval_of_the_mean_of_structures() -> None:
+    """That of the normal distribution; and the very one of the MAE, whose entries are one for each structure."""
+    rng = np.random.default_rng(8)
+    values = rng.uniform(0.0, 1.0, 2000)
+    found = interval_of_mean("joint_nll", values, Resampling(2000, 0, 10))
+    expected = values.mean() + np.array([-1.96, 1.96]) * values.std() / np.sqrt(2000)
+    assert found.metric == "joint_nll"
+    assert (found.low, found.high) == pytest.approx(tuple(expected), abs=6e-4)
+    mae = summary(np.zeros(2000), np.ones(2000), values, resamples=2000).interval("mae")
+    assert mae is not None
+    assert (found.low, found.high) == pytest.approx((mae.low, mae.high), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("count", "resamples", "kind", "message"),
+    [(1, 5, UndefinedMetricError, "there is one structure only"), (3, 1, ValueError, "at least two resamples")],
+)
+def test_a_mean_without_an_interval_says_why(count: int, resamples: int, kind: type, message: str) -> None:
+    with pytest.raises(kind, match=message):
+        interval_of_mean("joint_nll", np.ones(count), Resampling(resamples, 0, 10))
 
 
 def test_entries_of_one_structure_are_not_independent() -> None:

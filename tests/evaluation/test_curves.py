@@ -64,7 +64,7 @@ def test_area_where_the_curve_crosses_the_diagonal() -> None:
 
 
 def test_retention_curve_by_hand() -> None:
-    found = retention_curve([3.0, 2.0, 2.0, 1.0], [5.0, -3.0, 1.0, 4.0], points=100)
+    found = retention_curve([5.0, -3.0, 1.0, 4.0], [3.0, 2.0, 2.0, 1.0], points=100)
     np.testing.assert_allclose(found.kept, [0.25, 0.5, 0.75, 1.0])
     np.testing.assert_allclose(found.error, [4.0, 3.0, 8 / 3, 13 / 4])
     np.testing.assert_allclose(found.oracle, [1.0, 2.0, 8 / 3, 13 / 4])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import uncertainty_toolbox as uct
 from scipy.integrate import quad
-from scipy.stats import norm, spearmanr
+from scipy.stats import norm, spearmanr, variation
 from sklearn.metrics import auc, mean_absolute_error, roc_auc_score, root_mean_squared_error
 
 from huefield.evaluation import gaussian_nll, rmse
@@ -88,6 +88,10 @@ def test_spread_of_uncertainties_by_hand() -> None:
     assert rmv([1.0, 9.0]) == sharpness([1.0, 9.0]) == pytest.approx(np.sqrt(5))
 
 
+def test_spread_of_uncertainties_is_scipys(pair: Pair) -> None:
+    assert coefficient_of_variation(pair[1]) == pytest.approx(variation(np.sqrt(pair[1])), rel=1e-12)
+
+
 def test_sharpness_crps_and_area_are_those_of_uncertainty_toolbox(pair: Pair) -> None:
     error, sigma, zero = pair[0], np.sqrt(pair[1]), np.zeros(400)
     assert sharpness(pair[1]) == pytest.approx(uct.sharpness(sigma), rel=1e-12)
@@ -138,21 +142,32 @@ def test_area_of_far_too_small_and_far_too_large_variances() -> None:
 
 
 def test_rank_correlation_by_hand() -> None:
-    assert rank_correlation([1.0, 2.0, 3.0], [0.1, -0.2, 30.0]) == pytest.approx(1.0)
-    assert rank_correlation([1.0, 2.0, 3.0], [0.3, -0.2, 0.1]) == pytest.approx(-1.0)
-    assert rank_correlation([1.0, 2.0, 3.0], [0.2, -0.1, 0.3]) == pytest.approx(0.5)
+    assert rank_correlation([0.1, -0.2, 30.0], [1.0, 2.0, 3.0]) == pytest.approx(1.0)
+    assert rank_correlation([0.3, -0.2, 0.1], [1.0, 2.0, 3.0]) == pytest.approx(-1.0)
+    assert rank_correlation([0.2, -0.1, 0.3], [1.0, 2.0, 3.0]) == pytest.approx(0.5)
 
 
 def test_rank_correlation_is_scipys(pair: Pair) -> None:
     error = np.round(pair[0], 1)
     expected = spearmanr(np.sqrt(pair[1]), np.abs(error)).statistic
-    assert rank_correlation(pair[1], error) == pytest.approx(expected, rel=1e-12)
+    assert rank_correlation(error, pair[1]) == pytest.approx(expected, rel=1e-12)
 
 
 def test_retention_area_by_hand() -> None:
     """Kept: 1; then 1, 4; then 1, 4, 1."""
-    assert retention_area([3.0, 2.0, 1.0], [1.0, -4.0, 1.0]) == pytest.approx((1 + 2.5 + 2) / 3)
-    assert retention_area([7.0, 7.0, 7.0], [1.0, -4.0, 1.0]) == pytest.approx(2.0), "equal variances say nothing"
+    assert retention_area([1.0, -4.0, 1.0], [3.0, 2.0, 1.0]) == pytest.approx((1 + 2.5 + 2) / 3)
+    assert retention_area([1.0, -4.0, 1.0], [7.0, 7.0, 7.0]) == pytest.approx(2.0), "equal variances say nothing"
+
+
+def test_retention_area_is_a_plain_loop(pair: Pair) -> None:
+    """Over entries that are kept one after the other; of equal variances, each counts as their mean."""
+    error, variance = np.abs(pair[0]).tolist(), pair[1].tolist()
+    total, areas = 0.0, []
+    for count, level in enumerate(sorted(variance), start=1):
+        tied = [e for e, v in zip(error, variance, strict=True) if v == level]
+        total += sum(tied) / len(tied)
+        areas.append(total / count)
+    assert retention_area(*pair) == pytest.approx(sum(areas) / len(areas), rel=1e-10)
 
 
 def test_retention_area_is_the_mean_over_random_orders_of_ties() -> None:
@@ -166,34 +181,34 @@ def test_retention_area_is_the_mean_over_random_orders_of_ties() -> None:
             auc(np.append(0, np.repeat(kept, 2)[:-1]), np.repeat(np.cumsum(np.abs(error[order])) / kept, 2)) / 30
         )
     standard_error = np.std(areas) / np.sqrt(4000)
-    assert abs(retention_area(variance, error) - np.mean(areas)) < 4 * standard_error
+    assert abs(retention_area(error, variance) - np.mean(areas)) < 4 * standard_error
 
 
 def test_auroc_by_hand() -> None:
     """The worst of twenty has the largest variance, or the second to largest, or that of all others."""
     error = np.append(np.full(19, 0.1), -5.0)
-    assert auroc_of_worst(np.arange(1.0, 21.0), error) == 1.0
-    assert auroc_of_worst(np.append(np.arange(1.0, 20.0), 18.5), error) == pytest.approx(18 / 19)
-    assert auroc_of_worst(np.full(20, 3.0), error) == 0.5
+    assert auroc_of_worst(error, np.arange(1.0, 21.0)) == 1.0
+    assert auroc_of_worst(error, np.append(np.arange(1.0, 20.0), 18.5)) == pytest.approx(18 / 19)
+    assert auroc_of_worst(error, np.full(20, 3.0)) == 0.5
 
 
 @pytest.mark.parametrize("worst", [0.05, 0.2])
 def test_auroc_is_sklearns(pair: Pair, worst: float) -> None:
     labels = np.abs(pair[0]) >= np.quantile(np.abs(pair[0]), 1 - worst)
-    assert auroc_of_worst(pair[1], pair[0], worst) == pytest.approx(roc_auc_score(labels, pair[1]), rel=1e-12)
+    assert auroc_of_worst(*pair, worst) == pytest.approx(roc_auc_score(labels, pair[1]), rel=1e-12)
 
 
 def test_a_twentieth_of_140_entries_is_seven() -> None:
     """0.05 × 140 is a little more than seven in double precision."""
     error = np.arange(140.0)
     variance = np.where(error == 132, 2.0, 1.0)
-    assert auroc_of_worst(variance, error) == pytest.approx(0.5 - 0.5 / 133)
+    assert auroc_of_worst(error, variance) == pytest.approx(0.5 - 0.5 / 133)
 
 
 @pytest.mark.parametrize("metric", [rank_correlation, retention_area, auroc_of_worst])
 def test_order_of_the_input_does_not_matter(metric: Callable[..., float], pair: Pair) -> None:
     order = np.random.default_rng(3).permutation(400)
-    assert metric(pair[1][order], pair[0][order]) == pytest.approx(metric(pair[1], pair[0]), rel=1e-12)
+    assert metric(pair[0][order], pair[1][order]) == pytest.approx(metric(*pair), rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -227,9 +242,11 @@ def test_bad_variances_are_named(variance: list[float], message: str) -> None:
     ("compute", "message"),
     [
         (lambda: coefficient_of_variation([0.0, 0.0]), "all variances are zero"),
-        (lambda: rank_correlation([1.0, 1.0], [1.0, 2.0]), "all variances are equal"),
-        (lambda: rank_correlation([1.0, 2.0], [1.0, -1.0]), "all absolute errors are equal"),
-        (lambda: auroc_of_worst([1.0, 2.0], [1.0, 1.0]), "all entries are among the worst"),
+        (lambda: coefficient_of_variation([4.0]), "one entry alone has no spread"),
+        (lambda: rzv([1.0], [4.0]), "one entry alone has no spread"),
+        (lambda: rank_correlation([1.0, 2.0], [1.0, 1.0]), "all variances are equal"),
+        (lambda: rank_correlation([1.0, -1.0], [1.0, 2.0]), "all absolute errors are equal"),
+        (lambda: auroc_of_worst([1.0, 1.0], [1.0, 2.0]), "all entries are among the worst"),
         (lambda: ence([1.0, 2.0], [1.0, 2.0], bins=3), "2 entries with a variance above zero are too few for 3 bins"),
         (lambda: ence([1e200, 2.0], [1.0, 2.0], bins=1), "a squared error is too large"),
         (lambda: rmse([1e200]), "a term is too large for double precision"),

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from huefield.core.structure import Block
+from huefield.evaluation.bootstrap import Resampling, interval_of_mean
 from huefield.evaluation.predictions import Marginals, Predictions
-from huefield.evaluation.scores import Scores, scores_of_errors
+from huefield.evaluation.scores import Scores, plain, scores_of_errors
 from huefield.evaluation.slices import breakdown, summarise
 from huefield.evaluation.summaries import summary
 
@@ -162,6 +163,21 @@ def test_joint_nll_is_the_mean_of_what_is_known(predictions: Predictions) -> Non
     found = summarise(replace(predictions, joint_nll=joint))
     assert found.joint_nll == 2.5
     assert found.remarks == ("joint_nll: 1 of 3 structures are left out, theirs is infinite",)
+    assert found.joint_nll_interval is None
+
+
+def test_the_joint_nll_has_an_interval(predictions: Predictions) -> None:
+    joint = np.append(np.random.default_rng(0).standard_normal(58), [np.nan, np.inf])
+    found = summarise(replace(predictions, joint_nll=joint), resamples=50, seed=3)
+    assert found.joint_nll_interval == interval_of_mean("joint_nll", joint[:58], Resampling(50, 3, 10))
+    assert found.as_dict()["joint_nll_interval"] == plain(found.joint_nll_interval)
+
+
+def test_one_joint_nll_has_no_interval_and_a_remark(predictions: Predictions) -> None:
+    joint = np.append(np.full(59, np.nan), 1.0)
+    found = summarise(replace(predictions, joint_nll=joint), resamples=50)
+    assert (found.joint_nll, found.joint_nll_interval) == (1.0, None)
+    assert found.remarks == ("joint_nll: interval: there is one structure only, nothing to resample",)
 
 
 def test_one_structure_only() -> None:
@@ -180,9 +196,42 @@ def test_json_says_what_was_left_out(predictions: Predictions) -> None:
     assert read["breakdown"][0]["forces"]["count"] == found.breakdown[0].forces.count  # type: ignore[union-attr]
 
 
-def test_predictions_that_are_not_numbers_are_named(predictions: Predictions) -> None:
+def _unpredicted(predictions: Predictions, structure: int) -> Predictions:
+    """The same without predictions of one structure."""
+    assert predictions.energy is not None
     assert predictions.forces is not None
-    mean = predictions.forces.mean.copy()
-    mean[1, 2] = np.nan
-    with pytest.raises(ValueError, match=r"error must be finite, but is nan at index \(1, 2\)"):
-        summarise(replace(predictions, forces=replace(predictions.forces, mean=mean)))
+    energy, forces = predictions.energy.mean.copy(), predictions.forces.mean.copy()
+    energy[structure] = np.nan
+    forces[predictions.structure_of_atom == structure] = np.nan
+    return replace(
+        predictions, energy=replace(predictions.energy, mean=energy), forces=replace(predictions.forces, mean=forces)
+    )
+
+
+def test_what_was_not_predicted_is_left_out_and_counted(predictions: Predictions) -> None:
+    """As if it had not been observed, but for a remark."""
+    found = summarise(_unpredicted(predictions, 5))
+    block = predictions.structures
+    others = np.arange(60) != 5
+    hidden = replace(block, has_energy=block.has_energy & others, has_forces=block.has_forces & others)
+    expected = summarise(replace(predictions, structures=hidden))
+    assert found.remarks == (
+        "energies: not predicted in 1 of 59 structures where they were observed",
+        "forces: not predicted in 1 of 59 structures where they were observed",
+    )
+    assert {**found.as_dict(), "remarks": []} == expected.as_dict()
+
+
+def test_nothing_predicted_is_nothing_judged(predictions: Predictions) -> None:
+    for structure in range(60):
+        predictions = _unpredicted(predictions, structure)
+    found = summarise(predictions)
+    assert (found.energy, found.forces, found.breakdown) == (None, None, ())
+
+
+def test_variances_that_are_not_numbers_are_named(predictions: Predictions) -> None:
+    assert predictions.forces is not None
+    variance = predictions.forces.variance.copy()
+    variance[1, 2] = np.inf
+    with pytest.raises(ValueError, match=r"variance must be finite, but is inf at index \(1, 2\)"):
+        summarise(replace(predictions, forces=replace(predictions.forces, variance=variance)))

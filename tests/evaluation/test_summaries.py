@@ -42,9 +42,9 @@ def test_metrics_are_the_pure_functions(columns: Columns) -> None:
         "crps": metrics.crps(error, variance),
         "miscalibration_area": metrics.miscalibration_area(error, variance),
         "sharpness": metrics.sharpness(variance),
-        "rank_correlation": metrics.rank_correlation(variance, error),
-        "retention_area": metrics.retention_area(variance, error),
-        "auroc": metrics.auroc_of_worst(variance, error),
+        "rank_correlation": metrics.rank_correlation(error, variance),
+        "retention_area": metrics.retention_area(error, variance),
+        "auroc": metrics.auroc_of_worst(error, variance),
     }
     assert {name: getattr(found, name) for name in NUMBERS} == pytest.approx(expected, rel=1e-14)
     assert (found.count, found.zero_variance, found.remarks, found.intervals) == (600, 0, (), ())
@@ -110,9 +110,11 @@ def test_no_variances_at_all() -> None:
 
 def test_one_entry_has_what_makes_sense() -> None:
     found = summary([1.0], [4.0], [3.0])
-    assert (found.mae, found.rmse, found.rmv, found.rzv, found.cv) == (2.0, 2.0, 2.0, 0.0, 0.0)
-    assert _undefined(found) == {"ence", "rank_correlation", "auroc"}
-    assert len(found.remarks) == 3
+    assert (found.mae, found.rmse, found.rmv) == (2.0, 2.0, 2.0)
+    assert _undefined(found) == {"rzv", "ence", "cv", "rank_correlation", "auroc"}
+    assert len(found.remarks) == 5
+    assert "rzv: one entry alone has no spread: it takes two at least" in found.remarks
+    assert (found.as_dict()["rzv"], found.as_dict()["cv"]) == (None, None)
     assert "ence: 1 entries with a variance above zero are too few for 10 bins" in found.remarks
 
 

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from huefield.evaluation.bootstrap import Interval
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.tables import BEYOND, COVERAGE, PAPER, latex_table, markdown_table, number
 from tests.evaluation.synthetic import predicted, waters
@@ -56,6 +57,23 @@ def test_markdown_has_a_second_table_with_intervals(resampled: Evaluation) -> No
     assert f"| {number(ends.low, None)} to {number(ends.high, None)} |" in text
 
 
+def test_markdown_ends_with_the_joint_nll_where_it_is_known(evaluations: list[Evaluation]) -> None:
+    known = replace(evaluations[0], joint_nll=-1.234)
+    assert "joint" not in markdown_table(evaluations)
+    lines = markdown_table([known, evaluations[1]]).splitlines()
+    assert lines[2].endswith("| RMV | joint NLL |")
+    assert lines[4].endswith(" | −1.23 |")
+    assert lines[5].endswith(" | – |")
+    assert len({line.replace("\\|", "").count("|") for line in lines[2:]}) == 1
+
+
+def test_markdown_has_the_interval_of_the_joint_nll(resampled: Evaluation) -> None:
+    known = replace(resampled, joint_nll=-1.234, joint_nll_interval=Interval("joint_nll", -1.5, 2.0))
+    assert markdown_table([known]).splitlines()[-1].endswith(" | −1.50 to 2.00 |")
+    without = replace(known, joint_nll_interval=None)
+    assert markdown_table([without]).splitlines()[-1].endswith(" | – |")
+
+
 def test_latex_is_balanced_and_escaped(evaluations: list[Evaluation]) -> None:
     text = latex_table(evaluations)
     assert text.count("{") == text.count("}")
@@ -86,3 +104,12 @@ def test_beyond_the_paper(evaluations: list[Evaluation]) -> None:
         number(found.miscalibration_area, 3),
     ]
     assert [metric.text(found) for metric in COVERAGE] == [number(100 * c.observed, 1) for c in found.coverage]
+    assert [metric.heading for metric in COVERAGE] == ["50 %", "68 %", "90 %", "95 %", "99 %"]
+
+
+def test_intervals_of_coverage_are_in_percent(resampled: Evaluation) -> None:
+    assert resampled.forces is not None
+    ends = resampled.forces.interval("coverage_68")
+    assert ends is not None
+    assert COVERAGE[1].interval_text(resampled.forces) == f"{100 * ends.low:.1f} to {100 * ends.high:.1f}"
+    assert COVERAGE[1].interval_text(None) == ""

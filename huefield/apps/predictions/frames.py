@@ -16,6 +16,8 @@ from huefield.core.structure import Structure
 from huefield.data import ase_files
 from huefield.data.base import Fault, naming, require_elements
 
+FRAME = "frame"
+"""Entry of ``info`` in files that huefield wrote: the number of the structure in its source, from 0."""
 ATOMS = ("numbers", "positions")
 """Entries of arrays that are the atoms themselves."""
 
@@ -27,7 +29,7 @@ class BadValueError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class FramePrediction:
     """A mean with its variance and the parts of it, of one structure: one energy, or three components for each atom."""
 
     mean: Float[np.ndarray, "*n"]
@@ -41,24 +43,25 @@ class Frame:
     """Atoms of a file, and all that may be of use of what the file says about them."""
 
     number: int
+    """In this file, from 0."""
     atoms: Structure
     values: dict[str, Shaped[np.ndarray, "..."]]
 
-    def predicted(self, names: ChosenKeys) -> Predicted | None:
+    def predicted(self, names: ChosenKeys) -> FramePrediction | None:
         """What the frame says about a quantity; None for nothing."""
         mean = self._numbers(names.mean, names)
         if mean is None:
             return None
         _require(np.isfinite(mean), f"{names.mean} is NaN or infinite")
         if names.uncertainty is None:
-            return Predicted(mean, np.zeros(mean.shape))
+            return FramePrediction(mean, np.zeros(mean.shape))
         variance = self._variance(names.uncertainty, names)
         if variance is None:
             raise BadValueError(f"{names.mean} has no uncertainty ({names.uncertainty})")
         if names.deviation is None:
-            return Predicted(mean, variance)
+            return FramePrediction(mean, variance)
         aleatoric, epistemic = (self._variance(names.deviation + part, names) for part in (ALEATORIC, EPISTEMIC))
-        return Predicted(mean, variance, aleatoric, epistemic)
+        return FramePrediction(mean, variance, aleatoric, epistemic)
 
     def labelled(self, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys) -> Structure:
         """The structure with its reference values; those that are NaN count as not observed."""
@@ -77,6 +80,13 @@ class Frame:
         """As huefield wrote it."""
         value = self.values.get(JOINT_NLL)
         return float(value) if value is not None and value.size == 1 and value.dtype.kind in "iuf" else None
+
+    @property
+    def source_number(self) -> int | None:
+        """Of the structure where it was taken from, if the file says so."""
+        value = self.values.get(FRAME)
+        whole = value is not None and value.size == 1 and value.dtype.kind in "iu"
+        return int(value) if value is not None and whole and value >= 0 else None
 
     def _stress(self, keys: PredictionKeys) -> Float[np.ndarray, "3 3"] | None:
         found = next((self.values[key] for key in keys.reference_stress if key in self.values), None)
@@ -134,7 +144,7 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
     frames: list[Frame] = []
     faults: Counter[str] = Counter()
     names: set[str] = set()
-    wanted = keys.all_names()
+    wanted = keys.all_names() | {FRAME}
     with naming(path):
         for image in _images(path):
             frame = image if isinstance(image, Fault) else _frame(image, wanted, names)

@@ -11,11 +11,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from huefield.apps.predictions.frames import BadValueError, Contents, Frame, Predicted, read_contents
-from huefield.apps.predictions.keys import ChosenKeys, PredictionKeys, require_usable
+from huefield.apps.predictions.frames import BadValueError, Contents, Frame, FramePrediction, read_contents
+from huefield.apps.predictions.keys import ChosenKeys, PredictionKeys, Quantity, require_usable
 from huefield.apps.predictions.reference import read_reference, with_values_of
-from huefield.apps.predictions.units import unit_remark as unit_remark
-from huefield.apps.predictions.writer import write_predictions as write_predictions
 from huefield.core.structure import Block, Structure, pack
 from huefield.data.base import fault_reasons
 from huefield.evaluation.predictions import Marginals, Predictions
@@ -24,11 +22,12 @@ from huefield.evaluation.predictions import Marginals, Predictions
 def read_predictions(
     path: Path, *, keys: PredictionKeys | None = None, reference: Path | None = None, name: str | None = None
 ) -> Predictions:
-    """Predicted energies and forces with their uncertainties, and the reference values of the same structures.
+    """FramePrediction energies and forces with their uncertainties, and the reference values of the same structures.
 
-    What was predicted or observed only in part of the frames is masked in the others. Frames that cannot be used (NaN
-    predictions, negative variances, damage) are left out, and counted by the reason. A quantity that comes without any
-    uncertainty has variances of zero.
+    What was observed only in part of the frames is masked in the others; what was predicted only in part of them has
+    means of NaN and variances of zero in the others. Frames that cannot be used (NaN predictions, negative variances,
+    damage) are left out, and counted by the reason. A quantity that comes without any uncertainty has variances of
+    zero. Structures have the numbers that all frames state as ``frame``, or else those of the frames in the file.
 
     Args:
         path: the file with the predictions.
@@ -41,7 +40,7 @@ def read_predictions(
     contents = read_contents(path, keys)
     elsewhere = reference is not None
     keys.require_stated(contents.names, str(path), reference_elsewhere=elsewhere)
-    chosen = (keys.choose("energy", contents.names), keys.choose("forces", contents.names))
+    chosen = (_chosen("energy", keys, contents), _chosen("forces", keys, contents))
     require_usable(chosen, contents.names, str(path), reference_elsewhere=elsewhere)
     left_out = Counter(contents.faults)
     rows = _usable(contents, chosen, keys, str(path), left_out)
@@ -57,28 +56,29 @@ class _Rows:
     """Structures with their reference values, and what was predicted of each; None for nothing."""
 
     structures: Block
-    energy: list[Predicted | None]
-    forces: list[Predicted | None]
+    energy: list[FramePrediction | None]
+    forces: list[FramePrediction | None]
     joint_nll: list[float | None]
+    numbers: list[int | None]
+    """In the source of the structures, where the file says so."""
 
     def select(self, keep: Bool[np.ndarray, " n"]) -> "_Rows":
         """What the mask keeps."""
         rows = np.flatnonzero(keep)
         energy, forces = ([column[i] for i in rows] for column in (self.energy, self.forces))
-        return _Rows(self.structures.select(keep), energy, forces, [self.joint_nll[i] for i in rows])
+        joint_nll, numbers = [self.joint_nll[i] for i in rows], [self.numbers[i] for i in rows]
+        return _Rows(self.structures.select(keep), energy, forces, joint_nll, numbers)
 
-    def masked(self) -> Block:
-        """The structures without the reference values of what was not predicted."""
+    def can_be_judged(self) -> bool:
+        """Whether anything was both predicted and observed."""
         block = self.structures
-        energy = block.has_energy & _there(self.energy)
-        forces = block.has_forces & _there(self.forces)
-        return replace(
-            block,
-            energy=np.where(energy, block.energy, 0.0),
-            has_energy=energy,
-            forces=np.where(np.repeat(forces, block.sizes)[:, None], block.forces, 0.0),
-            has_forces=forces,
-        )
+        return bool((block.has_energy & _there(self.energy)).any() or (block.has_forces & _there(self.forces)).any())
+
+    def numbered(self) -> Block:
+        """The structures with the numbers of their source, where all of them are known."""
+        known = [number for number in self.numbers if number is not None]
+        whole = len(known) == len(self.numbers)
+        return replace(self.structures, frames=np.array(known, np.int64)) if whole else self.structures
 
     def assembled(self, name: str, left_out: Counter[str]) -> Predictions:
         """All of it in a row."""
@@ -86,7 +86,7 @@ class _Rows:
         joint = [np.nan if value is None else value for value in self.joint_nll]
         return Predictions(
             name=name,
-            structures=self.masked(),
+            structures=self.numbered(),
             energy=_marginals(self.energy, [(1,)] * len(sizes)) if _there(self.energy).any() else None,
             forces=_marginals(self.forces, [(size, 3) for size in sizes]) if _there(self.forces).any() else None,
             joint_nll=np.array(joint) if _there(self.joint_nll).any() else None,
@@ -94,11 +94,19 @@ class _Rows:
         )
 
 
+def _chosen(quantity: Quantity, keys: PredictionKeys, contents: Contents) -> ChosenKeys:
+    """The names of a quantity, without a reference that may as well be a prediction which nobody asked for."""
+    chosen = keys.choose(quantity, contents.names)
+    stated = f"reference_{quantity}" in keys.model_fields_set
+    either = chosen.reference in PredictionKeys.model_fields[quantity].default
+    return replace(chosen, reference=None) if chosen.mean is None and either and not stated else chosen
+
+
 def _usable(
     contents: Contents, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys, source: str, left_out: Counter[str]
 ) -> _Rows:
     """The frames with good predictions; the others are counted."""
-    kept: list[tuple[Frame, Structure, Predicted | None, Predicted | None]] = []
+    kept: list[tuple[Frame, Structure, FramePrediction | None, FramePrediction | None]] = []
     for frame in contents.frames:
         try:
             energy, forces = (frame.predicted(names) for names in chosen)
@@ -108,7 +116,13 @@ def _usable(
         except BadValueError as error:
             left_out[str(error)] += 1
     block = pack([row[1] for row in kept], np.array([row[0].number for row in kept], np.int64), source)
-    rows = _Rows(block, [row[2] for row in kept], [row[3] for row in kept], [row[0].joint_nll for row in kept])
+    rows = _Rows(
+        block,
+        [energy for _, _, energy, _ in kept],
+        [forces for _, _, _, forces in kept],
+        [frame.joint_nll for frame, _, _, _ in kept],
+        [frame.source_number for frame, _, _, _ in kept],
+    )
     faults = fault_reasons(block)
     left_out.update(faults.values())
     return rows.select(np.array([index not in faults for index in range(len(block))], bool))
@@ -129,11 +143,11 @@ def _compared(rows: _Rows, path: Path, keys: PredictionKeys, length: int, left_o
 
 
 def _require_any(rows: _Rows, length: int, left_out: Counter[str]) -> None:
-    source, block = rows.structures.source, rows.masked()
-    if not len(block):
+    source = rows.structures.source
+    if not len(rows.structures):
         reasons = "; ".join(f"{reason} ({count})" for reason, count in left_out.items() if count)
         raise ValueError(f"{source}: none of its {length} structures can be used: {reasons}")
-    if not (block.has_energy.any() or block.has_forces.any()):
+    if not rows.can_be_judged():
         raise ValueError(f"{source}: no structure has both a prediction and a reference value of the same quantity")
 
 
@@ -151,17 +165,20 @@ def _require_force_deviations(rows: _Rows, names: ChosenKeys) -> None:
         )
 
 
-def _marginals(predicted: list[Predicted | None], shapes: Sequence[tuple[int, ...]]) -> Marginals:
-    """One row after the other, zeros where nothing was predicted; parts only where all predictions have them."""
+def _marginals(predicted: list[FramePrediction | None], shapes: Sequence[tuple[int, ...]]) -> Marginals:
+    """One row after the other; parts only where all predictions have them.
 
-    def column(part: str) -> Float[np.ndarray, "*n"]:
-        rows = [np.zeros(s) if p is None else getattr(p, part) for p, s in zip(predicted, shapes, strict=True)]
-        return np.concatenate(rows)
+    Where nothing was predicted, the mean is NaN and variances are zero.
+    """
+
+    def column(part: str, otherwise: float = 0.0) -> Float[np.ndarray, "*n"]:
+        rows = zip(predicted, shapes, strict=True)
+        return np.concatenate([np.full(s, otherwise) if p is None else getattr(p, part) for p, s in rows])
 
     def known(part: str) -> Float[np.ndarray, "*n"] | None:
         return None if any(p is not None and getattr(p, part) is None for p in predicted) else column(part)
 
-    return Marginals(column("mean"), column("variance"), known("aleatoric_var"), known("epistemic_var"))
+    return Marginals(column("mean", np.nan), column("variance"), known("aleatoric_var"), known("epistemic_var"))
 
 
 def _there(values: Sequence[object]) -> Bool[np.ndarray, " n"]:

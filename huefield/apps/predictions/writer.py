@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 from ase.data import chemical_symbols
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
+from huefield.apps.predictions.frames import FRAME
 from huefield.apps.predictions.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
 from huefield.apps.predictions.xyz import is_plain_text
 from huefield.core.files import replacing
@@ -25,8 +26,9 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write structures with predictions (``energy``, ``forces``), standard deviations and reference values.
 
     Uncertainties are ``energy_uncertainty`` and ``forces_uncertainty``, their parts have ``_aleatoric`` and
-    ``_epistemic`` behind that; what was observed is ``REF_energy``, ``REF_forces`` and ``REF_stress``. The file is
-    written whole or not at all, frame by frame. What was left out is not written.
+    ``_epistemic`` behind that; what was observed is ``REF_energy``, ``REF_forces`` and ``REF_stress``. ``frame`` is the
+    number of a structure in its source. The file is written whole or not at all, frame by frame. What was left out is
+    not written, nor what was not predicted of a structure (a mean of NaN).
     """
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(_frames(predictions))
@@ -34,25 +36,26 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
 
 def _frames(predictions: Predictions) -> Iterator[str]:
     block = predictions.structures
-    entries, columns = _entries(predictions), _columns(predictions)
+    energies, forces = _deviations("energy", predictions.energy), _deviations("forces", predictions.forces)
+    joint: Entries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
+    observed: Columns = {"REF_forces": block.forces}
+    with_energy, with_forces = _predicted(predictions)
     for index in range(len(block)):
         atoms = slice(block.starts[index], block.starts[index + 1])
-        here = {key: value for key, value in columns.items() if key != "REF_forces" or block.has_forces[index]}
-        yield f"{block.sizes[index]}\n{_comment(predictions, index, entries, here)}\n"
-        yield _rows(block, atoms, here)
+        entries = {**(energies if with_energy[index] else {}), **joint}
+        columns = {**(forces if with_forces[index] else {}), **(observed if block.has_forces[index] else {})}
+        yield f"{block.sizes[index]}\n{_comment(predictions, index, entries, columns)}\n"
+        yield _rows(block, atoms, columns)
 
 
-def _entries(predictions: Predictions) -> Entries:
-    """Numbers of each structure."""
-    entries: Entries = _deviations("energy", predictions.energy)
-    if predictions.joint_nll is not None:
-        entries[JOINT_NLL] = predictions.joint_nll
-    return entries
-
-
-def _columns(predictions: Predictions) -> Columns:
-    """Vectors of each atom, behind the positions."""
-    return {**_deviations("forces", predictions.forces), "REF_forces": predictions.structures.forces}
+def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Structures whose energy was predicted, and those with all forces."""
+    energy, forces, count = predictions.energy, predictions.forces, len(predictions)
+    with_energy = np.zeros(count, bool) if energy is None else np.isfinite(energy.mean)
+    if forces is None:
+        return with_energy, np.zeros(count, bool)
+    missing = ~np.isfinite(forces.mean).all(1)
+    return with_energy, np.bincount(predictions.structure_of_atom, missing, count) == 0
 
 
 def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[np.ndarray, "*n"]]:
@@ -74,6 +77,7 @@ def _comment(predictions: Predictions, index: int, entries: Entries, columns: Co
     if block.cells[index].any():
         words.insert(0, f'Lattice="{_joined(block.cells[index])}"')
     words.append('pbc="' + " ".join("T" if periodic else "F" for periodic in block.pbc[index]) + '"')
+    words.append(f"{FRAME}={block.frames[index]}")
     words += [f"{key}={NUMBER % values[index]}" for key, values in entries.items()]
     if block.has_energy[index]:
         words.append(f"REF_energy={NUMBER % block.energy[index]}")
