@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from huefield.evaluation import figures
-from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.predictions import Marginals, Predictions
 from huefield.evaluation.slices import summarise
 from tests.evaluation.synthetic import predicted, waters
 
@@ -97,6 +97,37 @@ def test_no_variance_leaves_out_what_needs_one(tmp_path: Path) -> None:
     names = {path.stem for path in figures.save_figures([summarise(given[0])], given, tmp_path)}
     assert "parity" in names
     assert names.isdisjoint({"reliability", "z_scores", "uncertainty_parts", "calibration"})
+
+
+def test_figures_of_an_earlier_call_do_not_stay(tmp_path: Path) -> None:
+    """Those of other names are left alone."""
+    given = models(1)
+    evaluations = [summarise(p) for p in given]
+    figures.save_figures(evaluations, given, tmp_path, before=evaluations)
+    (tmp_path / "mine.png").write_text("mine")
+    paths = figures.save_figures(evaluations, given, tmp_path)
+    assert not list(tmp_path.glob("calibration.*"))
+    assert set(tmp_path.iterdir()) == {*paths, tmp_path / "mine.png"}
+
+
+def test_parts_are_those_of_what_was_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr(figures.draw, "draw_parts", lambda ax, *parts: (ax.plot([0], label="x"), drawn.append(parts)))
+    (given,) = models(1)
+    assert given.forces is not None
+    mean, zeros = given.forces.mean.copy(), np.ones_like(given.forces.mean)
+    mean[:3], zeros[:3] = np.nan, 0.0
+    variances = (v * zeros for v in (given.forces.variance, given.forces.aleatoric_var, given.forces.epistemic_var))
+    figures.parts_figure([replace(given, forces=Marginals(mean, *variances))])
+    assert given.forces.aleatoric_var is not None
+    np.testing.assert_array_equal(drawn[1][0], given.forces.aleatoric_var[3:].ravel())
+    assert (drawn[1][1] > 0).all()
+
+
+def test_a_bin_of_one_entry_has_no_rzv_to_write() -> None:
+    figure = figures.reliability_figure([summarise(predicted(waters(1)), bins=1)])
+    assert figure is not None
+    assert figure.axes[0].texts[0].get_text().endswith("RZV –")
 
 
 def test_one_structure_can_be_drawn(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from huefield.evaluation.figures import save_figures
 from huefield.evaluation.markup import Cell, Rows, image, packed, table
-from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.predictions import Marginals, Predictions
 from huefield.evaluation.report import formula, write_report
 from huefield.evaluation.selection import StructureScores
 from huefield.evaluation.slices import summarise
@@ -205,6 +205,61 @@ def test_one_structure_without_figures(tmp_path: Path) -> None:
     assert "the only structure" in text
     assert 'id="figures"' not in text
     assert 'id="calibration"' not in text
+
+
+def test_rzv_is_explained_as_it_is_computed(report: Path) -> None:
+    assert "RZV is the standard deviation of the z-scores" in report.read_text()
+
+
+def test_coverage_has_its_intervals(tmp_path: Path) -> None:
+    given = predicted(waters(30))
+    evaluation = summarise(given, resamples=20)
+    write_report(tmp_path / "r.html", [evaluation], [given], figures=[])
+    assert evaluation.forces is not None
+    ends = evaluation.forces.interval("coverage_90")
+    assert ends is not None
+    small = f"<small>{100 * ends.low:.1f} to {100 * ends.high:.1f}</small>"
+    assert f"<td>{100 * evaluation.forces.coverage[2].observed:.1f}{small}</td>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("resamples", "said"), [(0, "model &lt;a&gt;: 2.50.</p>"), (20, "model &lt;a&gt;: 2.50 <small>(")]
+)
+def test_the_joint_nll_is_told(tmp_path: Path, resamples: int, said: str) -> None:
+    given = replace(predicted(waters(4), name="model <a>"), joint_nll=np.array([1.0, 2.0, 3.0, 4.0]))
+    write_report(tmp_path / "r.html", [summarise(given, resamples=resamples)], [given], figures=[])
+    assert said in (tmp_path / "r.html").read_text()
+
+
+def test_without_the_program_of_the_viewer_the_rest_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huefield.evaluation.viewer.find_spec", lambda _: None)
+    text = page_of(tmp_path / "r.html", [predicted(waters(5))])
+    assert "<p>Structures cannot be shown here: chemiscope is not installed" in text
+    assert "By force error" in text
+    assert "viewer-map" not in text
+    assert "<script" not in text
+
+
+def test_structures_have_the_numbers_of_their_source(tmp_path: Path) -> None:
+    given = predicted(waters(3))
+    block = replace(given.structures, frames=np.array([11, 222, 3333]))
+    text = page_of(tmp_path / "r.html", [replace(given, structures=block)])
+    assert re.findall(r'</td><td>(\d+)</td><td class="words">H2O', text)[:3] == [
+        str(block.frames[i]) for i in np.argsort(-StructureScores(given).force_error)
+    ]
+    assert "Numbers of structures are those in their file or store, from 0." in text
+
+
+def test_structures_that_were_predicted_in_part(tmp_path: Path) -> None:
+    """What is unknown of the first is a dash in the table of the worst energies."""
+    given = predicted(waters(2))
+    assert given.forces is not None
+    mean, variance = given.forces.mean.copy(), given.forces.variance.copy()
+    mean[:3], variance[:3] = np.nan, 0.0
+    text = page_of(tmp_path / "r.html", [replace(given, forces=Marginals(mean, variance))])
+    assert "model: forces: not predicted in 1 of 2 structures where they were observed" in text
+    dashes = '<td class="first">–</td><td>–</td>' * 2
+    assert text.count(dashes) == 1
 
 
 def test_no_structures_at_all(tmp_path: Path) -> None:

@@ -48,6 +48,21 @@ def test_what_was_not_predicted_has_no_score() -> None:
         assert np.isnan(getattr(scores, name)).all()
 
 
+def test_what_was_not_predicted_of_one_structure_is_not_known() -> None:
+    given = by_hand()
+    assert given.energy is not None
+    assert given.forces is not None
+    energy, forces = given.energy.mean * [1, np.nan], given.forces.mean.copy()
+    forces[4, 1] = np.nan
+    scores = StructureScores(
+        replace(given, energy=replace(given.energy, mean=energy), forces=replace(given.forces, mean=forces))
+    )
+    for name in ("energy_error", "energy_uncertainty", "force_error", "force_uncertainty", "worst_force_error",
+                 "worst_force_uncertainty"):  # fmt: skip
+        np.testing.assert_array_equal(np.isnan(getattr(scores, name)), [False, True], name)
+    np.testing.assert_array_equal(np.isnan(scores.atom_uncertainty), np.arange(6) == 4)
+
+
 def test_few_structures_are_all_chosen() -> None:
     chosen = choose_structures(predicted(waters(7)), 7)
     np.testing.assert_array_equal(chosen.indices, np.arange(7))

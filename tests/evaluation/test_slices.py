@@ -226,7 +226,9 @@ def test_nothing_predicted_is_nothing_judged(predictions: Predictions) -> None:
     for structure in range(60):
         predictions = _unpredicted(predictions, structure)
     found = summarise(predictions)
-    assert (found.energy, found.forces, found.breakdown) == (None, None, ())
+    assert (found.energy, found.forces, found.forces_per_atom) == (None, None, None)
+    assert {part.kind for part in found.breakdown} == {"group"}
+    assert all(part.energy is None and part.forces is None for part in found.breakdown)
 
 
 def test_variances_that_are_not_numbers_are_named(predictions: Predictions) -> None:

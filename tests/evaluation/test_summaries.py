@@ -129,7 +129,8 @@ def test_equal_variances_make_one_bin_and_a_remark() -> None:
 def test_a_variance_that_underflows_is_no_silent_infinity() -> None:
     found = summary(np.zeros(20), np.append(np.ones(19), 5e-324), np.arange(1.0, 21.0), bins=2)
     assert _undefined(found) == {"nll", "rzv"}
-    assert all("too large for double precision" in remark for remark in found.remarks)
+    too_large = [remark.split(":")[0] for remark in found.remarks if "too large for double precision" in remark]
+    assert too_large == ["nll", "rzv"]
 
 
 @pytest.mark.parametrize("zeros", [0, 5, 30])

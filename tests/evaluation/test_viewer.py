@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 import pytest
 
 from huefield.evaluation import viewer
-from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.predictions import Marginals, Predictions
 from huefield.evaluation.selection import Selection, StructureScores, choose_structures
+from huefield.evaluation.viewer import NoViewerError
 from tests.evaluation.synthetic import predicted, waters
 
 
@@ -53,8 +55,32 @@ def test_values_are_those_of_the_chosen_structures() -> None:
         properties["force uncertainty"], scores.atom_uncertainty[[3, 4, 5, 12, 13, 14]], rtol=1e-4
     )
     assert properties["number"] == [1, 4]
+    assert shown(given, [1])["dataset"]["properties"]["number"]["description"] == (
+        "of the structure in its file or store, from 0"
+    )
     assert properties["atoms"] == [3, 3]
     assert properties["group"] == ["water", "water"]
+
+
+def test_numbers_are_those_of_the_source_however_large() -> None:
+    given = predicted(waters(3))
+    block = replace(given.structures, frames=np.array([7, 123_456, 9]))
+    data = shown(replace(given, structures=block), [1, 2])["dataset"]
+    assert data["properties"]["number"]["values"] == [123_456, 9]
+
+
+def test_what_was_not_predicted_is_null() -> None:
+    given = predicted(waters(2))
+    assert given.forces is not None
+    mean, variance = given.forces.mean.copy(), given.forces.variance.copy()
+    mean[:3], variance[:3] = np.nan, 0.0
+    page = shown(replace(given, forces=Marginals(mean, variance)))
+    properties = page["dataset"]["properties"]
+    for name in ("force uncertainty (rms)", "force RMSE", "largest force uncertainty", "largest force error"):
+        assert [value is None for value in properties[name]["values"]] == [True, False]
+    for name in ("force uncertainty", "force error"):
+        assert [value is None for value in properties[name]["values"]] == [True] * 3 + [False] * 3
+    assert page["maps"]["forces"]["x"]["scale"] == "log"
 
 
 def test_the_worst_structure_is_in_front() -> None:
@@ -144,13 +170,43 @@ def test_importing_the_viewer_does_not_import_chemiscope() -> None:
 
 def test_a_chemiscope_without_the_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(viewer, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
-    with pytest.raises(ValueError, match=r"chemiscope .* has no file .*chemiscope.min.js.*: install chemiscope 1.1"):
+    with pytest.raises(NoViewerError, match=r"chemiscope .* has no file .*chemiscope.min.js.*: install chemiscope 1.1"):
         viewer.chemiscope_program()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"DefaultVisualizer",
+            r"chemiscope.min.js of chemiscope .* has no StructureVisualizer, .*: install chemiscope",
+        ),
+        (b"\xff", r"chemiscope.min.js cannot be read \(.*codec can't decode"),
+    ],
+)
+def test_another_program_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, message: str
+) -> None:
+    monkeypatch.setattr(viewer, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    (tmp_path / viewer.SCRIPT).parent.mkdir(parents=True)
+    (tmp_path / viewer.SCRIPT).write_bytes(content)
+    with pytest.raises(NoViewerError, match=message):
+        viewer.chemiscope_program()
+
+
+def test_a_chemiscope_that_nobody_installed_has_no_licence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(viewer, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(viewer, "distribution", unknown)
+    with pytest.raises(NoViewerError, match="the licence of chemiscope of unknown version"):
+        viewer.chemiscope_notices()
 
 
 def test_no_chemiscope_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(viewer, "find_spec", lambda _: None)
-    with pytest.raises(ValueError, match="chemiscope is not installed"):
+    with pytest.raises(NoViewerError, match="chemiscope is not installed"):
         viewer.chemiscope_program()
 
 
