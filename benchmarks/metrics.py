@@ -1,13 +1,15 @@
-"""Time and memory of all metrics of a model on many structures; JSON to benchmarks/results/metrics.json.
+"""Time and memory of all metrics and the page of a model on many structures; JSON to benchmarks/results/metrics.json.
 
 Run as ``python benchmarks/metrics.py [structures] [resamples]``. Predictions of synthetic molecules of 12 to 20 atoms
-are drawn, a quarter of the atoms with variances that are equal for the three components; then ``summarise`` is timed,
-its breakdown included. Memory is the highest resident set of the process, the predictions themselves included.
+are drawn, a quarter of the atoms with variances that are equal for the three components; then metrics (their breakdown
+included), figures and page are timed. Memory is the highest resident set of the process, the predictions themselves
+included.
 """
 
 import json
 import resource
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,7 +17,9 @@ import numpy as np
 from jaxtyping import Float
 
 from huefield.core.structure import Block
+from huefield.evaluation.figures import save_figures
 from huefield.evaluation.predictions import Marginals, Predictions
+from huefield.evaluation.report import write_report
 from huefield.evaluation.slices import summarise
 
 RESULT = Path(__file__).parent / "results" / "metrics.json"
@@ -31,7 +35,7 @@ def synthetic(structures: int, *, rng: np.random.Generator) -> Predictions:
     energy, energy_var = rng.standard_normal(structures), rng.gamma(2.0, 1e-3, structures)
     yes, zeros = np.ones(structures, bool), np.zeros((structures, 3, 3))
     block = Block(
-        sizes, rng.choice(np.array([1, 6, 7, 8], np.uint8), atoms), np.zeros((atoms, 3)), zeros,
+        sizes, rng.choice(np.array([1, 6, 7, 8], np.uint8), atoms), rng.uniform(0, 6, (atoms, 3)), zeros,
         np.zeros((structures, 3), bool), energy, yes, forces, yes, zeros, ~yes,
         tuple(f"group {number}" for number in rng.integers(0, 200, structures)), np.arange(structures), "synthetic",
     )  # fmt: skip
@@ -54,6 +58,11 @@ def main() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, cpu_start = time.perf_counter(), time.process_time()
     evaluation = summarise(predictions, resamples=resamples)
+    metrics_seconds = time.perf_counter() - start
+    with tempfile.TemporaryDirectory() as folder:
+        figures = save_figures([evaluation], [predictions], Path(folder) / "figures")
+        figures_seconds = time.perf_counter() - start - metrics_seconds
+        write_report(Path(folder) / "report.html", [evaluation], [predictions], figures=figures)
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
     result = {
         "structures": structures,
@@ -61,6 +70,8 @@ def main() -> None:
         "slices": len(evaluation.breakdown),
         "resamples": resamples,
         "seconds": round(seconds, 1),
+        "of_which_metrics": round(metrics_seconds, 1),
+        "of_which_figures": round(figures_seconds, 1),
         "cpu_seconds": round(cpu_seconds, 1),
         "highest_resident_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         "of_which_before_gib": round(before / 2**20, 2),

@@ -70,7 +70,7 @@ class ScaleCalibration(AbstractCalibration):
 
     @classmethod
     def fit(cls, variance: ArrayLike, error: ArrayLike) -> "ScaleCalibration":
-        """The factor of highest likelihood, mean(error²/variance); z-scores then have unit variance."""
+        """The factor of highest likelihood, mean(error²/variance); squared z-scores then are 1 on average."""
         spread, squares = fittable(variance, error)
         return cls(factor=float(np.mean(squares / spread)))
 

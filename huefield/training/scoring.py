@@ -35,7 +35,7 @@ class Errors:
             mae=float(np.mean(np.abs(error))),
             rmse=rmse(error),
             nll=gaussian_nll(error, variance) if noisy else float("nan"),
-            rzv=rzv(error, variance) if noisy else float("nan"),
+            rzv=rzv(error, variance) if noisy and len(error) > 1 else float("nan"),
             rmv=float(np.sqrt(np.mean(variance))),
         )
 

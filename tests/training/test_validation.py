@@ -115,3 +115,9 @@ def test_errors_of_nothing_and_without_noise() -> None:
     plain = Errors.of(np.array([3.0, -4.0]), np.zeros(2))
     assert (plain.mae, plain.rmse) == (3.5, pytest.approx(np.sqrt(12.5)))
     assert np.isnan(plain.nll)
+
+
+def test_one_structure_has_no_spread_of_z_scores() -> None:
+    found = Errors.of(np.array([0.3]), np.array([0.1]))
+    assert (found.count, found.rmse) == (1, pytest.approx(0.3))
+    assert np.isnan(found.rzv)

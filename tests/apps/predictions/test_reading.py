@@ -9,8 +9,7 @@ from ase import Atoms
 from ase.build import bulk, molecule
 from ase.calculators.singlepoint import SinglePointCalculator
 
-from huefield.apps.predictions.keys import PredictionKeys
-from huefield.apps.predictions.reading import read_predictions
+from huefield.apps.predictions import PredictionKeys, read_predictions
 
 Change = Callable[[Atoms], object]
 
@@ -198,15 +197,63 @@ def test_references_that_are_missing_in_part_of_the_frames_are_masked(tmp_path: 
     assert len(found.observed_forces().target) == 3 * (len(images[1]) + len(images[2]))
 
 
-def test_predictions_that_are_missing_in_part_of_the_frames_are_masked(tmp_path: Path) -> None:
+def test_predictions_that_are_missing_in_part_of_the_frames_are_nan(tmp_path: Path) -> None:
+    """Their reference is kept, but nothing is judged there."""
     images = frames()
-    del images[0].arrays["forces"]
+    del images[0].arrays["forces"], images[1].info["energy"]
     found = read_predictions(written(tmp_path, images))
+    atoms = len(images[0])
     assert found.left_out == {}
-    assert found.structures.has_forces.tolist() == [False, True, True]
-    assert not found.structures.forces[: len(images[0])].any()
-    assert found.forces.mean.shape == found.structures.forces.shape
-    assert len(found.observed_energies().mean) == 3
+    assert found.structures.has_forces.all()
+    assert found.structures.has_energy.all()
+    np.testing.assert_allclose(found.structures.forces[:atoms], images[0].arrays["REF_forces"], atol=1e-8)
+    assert found.structures.energy[1] == images[1].info["REF_energy"]
+    np.testing.assert_array_equal(np.isnan(found.energy.mean), [False, True, False])
+    np.testing.assert_array_equal(np.isnan(found.forces.mean).all(1), np.arange(len(found.forces.mean)) < atoms)
+    assert not found.forces.variance[:atoms].any()
+    assert found.observed_energies().structure.tolist() == [0, 2]
+    assert set(found.observed_forces().structure) == {1, 2}
+    assert found.atoms_observed.sum() == len(images[1]) + len(images[2])
+
+
+def test_predictions_that_are_turned_off_are_no_reference(tmp_path: Path) -> None:
+    """Without REF_forces, what is called forces was predicted; unless it is stated to be the reference."""
+    images = frames()
+    for atoms in images:
+        del atoms.arrays["REF_forces"]
+    path = written(tmp_path, images)
+    assert not read_predictions(path, keys=PredictionKeys(forces=())).structures.has_forces.any()
+    stated = read_predictions(path, keys=PredictionKeys(forces=(), reference_forces=("forces",)))
+    assert stated.structures.has_forces.all()
+
+
+def test_numbers_that_all_frames_state_are_taken(tmp_path: Path) -> None:
+    images = frames(4)
+    for atoms, number in zip(images, (9, 7, 5, 3), strict=True):
+        atoms.info["frame"] = number
+    images[1].info["energy"] = np.nan
+    assert read_predictions(written(tmp_path, images)).structures.frames.tolist() == [9, 5, 3]
+
+
+def test_a_reference_is_matched_by_the_place_in_the_file(tmp_path: Path) -> None:
+    """Whatever numbers the frames state."""
+    images, references = frames(), frames()
+    for atoms, number in zip(images, (2, 0, 7), strict=True):
+        atoms.info["frame"] = number
+    reference = written(tmp_path, references, "reference.xyz")
+    found = read_predictions(written(tmp_path, images), reference=reference)
+    assert found.structures.frames.tolist() == [2, 0, 7]
+    assert found.structures.energy.tolist() == [atoms.info["REF_energy"] for atoms in references]
+
+
+@pytest.mark.parametrize("number", [None, -1, 0.5, "x", [1, 2]])
+def test_numbers_that_a_frame_does_not_state_are_those_in_the_file(tmp_path: Path, number: object) -> None:
+    images = frames()
+    for atoms in images[:2]:
+        atoms.info["frame"] = 9
+    if number is not None:
+        images[2].info["frame"] = number
+    assert read_predictions(written(tmp_path, images)).structures.frames.tolist() == [0, 1, 2]
 
 
 def test_a_quantity_without_uncertainty_has_variances_of_zero(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ from ase import Atoms
 from ase.build import bulk, molecule
 
 from huefield.apps.convert import convert
-from huefield.apps.predictions.keys import PredictionKeys
-from huefield.apps.predictions.reading import read_predictions
+from huefield.apps.predictions import PredictionKeys, read_predictions
 from tests.apps.predictions.test_reading import frames, renamed, written
 
 

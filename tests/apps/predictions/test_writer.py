@@ -5,7 +5,7 @@ import ase.io
 import numpy as np
 import pytest
 
-from huefield.apps.predictions.reading import read_predictions, write_predictions
+from huefield.apps.predictions import read_predictions, write_predictions
 from huefield.core.structure import Structure, pack
 from huefield.evaluation.predictions import Marginals, Predictions
 
@@ -72,6 +72,59 @@ def test_what_is_not_known_is_not_written(tmp_path: Path, without: str) -> None:
     assert getattr(found, without) is None
     others = {"energy", "forces", "joint_nll"} - {without}
     assert all(getattr(found, other) is not None for other in others)
+
+
+def unpredicted(predictions: Predictions, energies: list[int], forces: list[int]) -> Predictions:
+    """The same without the predictions of some structures, as reading a file without them gives."""
+
+    def without(marginals: Marginals, rows: np.ndarray) -> Marginals:
+        mean, *variances = (
+            v.copy() for v in (marginals.mean, marginals.variance, marginals.aleatoric_var, marginals.epistemic_var)
+        )
+        mean[rows] = np.nan
+        for variance in variances:
+            variance[rows] = 0.0
+        return Marginals(mean, *variances)
+
+    atoms = np.isin(predictions.structure_of_atom, forces)
+    return replace(
+        predictions,
+        energy=without(predictions.energy, np.isin(np.arange(len(predictions)), energies)),
+        forces=without(predictions.forces, atoms),
+    )
+
+
+def test_what_was_not_predicted_of_a_structure_is_not_written(tmp_path: Path) -> None:
+    """Its reference is, and all of it reads back the same."""
+    path, expected = tmp_path / "predictions.xyz", unpredicted(made(), [1], [0, 4])
+    write_predictions(path, expected)
+    first, second = ase.io.read(path, index=":2")
+    assert not {"forces", "forces_uncertainty", "forces_uncertainty_aleatoric"} & first.arrays.keys()
+    assert first.calc.results.keys() == {"energy"}
+    np.testing.assert_array_equal(first.arrays["REF_forces"], expected.structures.forces[:3])
+    assert second.calc.results.keys() == {"forces"}
+    assert not {"energy_uncertainty", "energy_uncertainty_aleatoric"} & second.info.keys()
+    assert second.info["REF_energy"] == expected.structures.energy[1]
+    assert "nan" not in path.read_text().replace("joint_nll=nan", "")
+    found = read_predictions(path)
+    assert_same(found, expected)
+    write_predictions(tmp_path / "again.xyz", found)
+    assert (tmp_path / "again.xyz").read_text() == path.read_text()
+
+
+def test_a_reference_of_what_nobody_predicted_reads_back(tmp_path: Path) -> None:
+    expected = replace(made(), forces=None)
+    write_predictions(tmp_path / "predictions.xyz", expected)
+    assert_same(read_predictions(tmp_path / "predictions.xyz"), expected)
+
+
+def test_numbers_of_the_source_are_kept(tmp_path: Path) -> None:
+    """Of a part of the data, in whatever order."""
+    full = made()
+    expected = replace(full, structures=replace(full.structures, frames=np.array([70, 3, 800_000, 5, 0, 6])))
+    write_predictions(tmp_path / "predictions.xyz", expected)
+    assert [atoms.info["frame"] for atoms in ase.io.iread(tmp_path / "predictions.xyz")] == [70, 3, 800_000, 5, 0, 6]
+    assert_same(read_predictions(tmp_path / "predictions.xyz"), expected)
 
 
 def test_parts_that_are_not_known_are_not_written(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 from ase import Atoms
 from ase.io.extxyz import read_extxyz
 
+from huefield.apps.predictions import PredictionKeys
 from huefield.apps.predictions.frames import _entries
-from huefield.apps.predictions.keys import PredictionKeys
 from huefield.apps.predictions.xyz import PlainFrame, is_plain_text, parse_plain
 from huefield.data.ase_files import xyz_images
 from tests.apps.predictions.test_reading import frames, written
