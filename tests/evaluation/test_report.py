@@ -106,6 +106,7 @@ def test_whose_work_the_viewer_is_stands_in_the_page(report: Path) -> None:
     assert "chemiscope developers" in report.read_text()
 
 
+@pytest.mark.slow
 def test_a_browser_opens_it_without_errors_or_requests(viewed: Browser, report: Path) -> None:
     assert viewed.evaluate("document.querySelector('#viewer').dataset.state") == "ready"
     assert viewed.errors == []
@@ -118,6 +119,7 @@ def choose(browser: Browser, control: str, label: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", ["#viewer-map", "#viewer-structure"])
 def test_scatter_and_structure_are_drawn(viewed: Browser, panel: str) -> None:
     """A blank canvas has one colour; axes and buttons alone have greys only."""
@@ -128,6 +130,7 @@ def test_scatter_and_structure_are_drawn(viewed: Browser, panel: str) -> None:
     assert middle.mean() > 0.005
 
 
+@pytest.mark.slow
 def test_atoms_are_coloured_by_what_is_chosen(viewed: Browser) -> None:
     """Oxygen is red among elements, and nothing in the scale of uncertainties is."""
 
@@ -142,6 +145,7 @@ def test_atoms_are_coloured_by_what_is_chosen(viewed: Browser) -> None:
     assert red() == 0
 
 
+@pytest.mark.slow
 def test_the_scatter_can_be_of_energies(viewed: Browser) -> None:
     before = viewed.picture("#viewer-map")
     choose(viewed, "#choose-map", "energies")
@@ -149,6 +153,7 @@ def test_the_scatter_can_be_of_energies(viewed: Browser) -> None:
     assert viewed.errors == []
 
 
+@pytest.mark.slow
 def test_a_row_brings_its_structure_into_the_viewer(viewed: Browser) -> None:
     shown = "document.querySelector('#viewer-info').firstElementChild.shadowRoot.querySelector('input').value"
     buttons = viewed.evaluate("[...document.querySelectorAll('button[data-structure]')].map(b => b.dataset.structure)")
@@ -159,6 +164,7 @@ def test_a_row_brings_its_structure_into_the_viewer(viewed: Browser) -> None:
     assert viewed.errors == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [360, 768, 1280])
 def test_nothing_sticks_out_at_any_width(viewed: Browser, width: int) -> None:
     viewed.resize(width, 800)
@@ -170,6 +176,7 @@ def test_nothing_sticks_out_at_any_width(viewed: Browser, width: int) -> None:
     assert min(left["height"], right["height"]) > 300
 
 
+@pytest.mark.slow
 def test_a_browser_without_what_the_viewer_needs_says_so(browser: Browser, report: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.html"
     broken.write_text(
@@ -189,6 +196,7 @@ def test_a_model_of_energies_alone(tmp_path: Path) -> None:
     assert "By force error" not in text
 
 
+@pytest.mark.slow
 def test_structures_are_shown_where_there_is_nothing_to_scatter(browser: Browser, tmp_path: Path) -> None:
     given, nowhere = predicted(waters(3, cell=4.0)), np.zeros(3, bool)
     block = replace(given.structures, has_energy=nowhere, has_forces=nowhere)
