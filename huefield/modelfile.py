@@ -80,6 +80,8 @@ def load(
     if dtype not in (None, "float32", "float64"):
         raise ValueError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
     path = Path(path)
+    if path.is_dir():
+        raise ModelFileError(f"{path}: this is a folder; name the model file, such as {path / 'model.safetensors'}")
     content = path.read_bytes()
     metadata = _checked_metadata(path, content)
     try:

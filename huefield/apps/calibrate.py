@@ -1,6 +1,6 @@
 """Fit a calibration to a part of the data, and see on the rest what it is worth."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -89,6 +89,8 @@ def calibrate(
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
     after = predict_part(changed, part, "after", report).predictions
+    if ensemble.calibration is not None:
+        remarks.append("the calibration that the model had is replaced; before is without it")
     told = tuple(remark for remark in (*remarks_on(before), *remarks) if remark)
     rest = (before.select(~fitted), after.select(~fitted))
     return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration)
@@ -108,9 +110,9 @@ def calibrate_predictions(
     require_same_units(predictions)
     fitted = _drawn(len(predictions), fit_fraction, seed)
     fit = fit_calibration(predictions.select(fitted), method, group_size)
-    rest = predictions.select(~fitted)
+    rest = replace(predictions.select(~fitted), name="before")
     told = (*remarks_on(predictions), *fit.remarks)
-    after = rest.calibrated(fit.calibration)
+    after = replace(rest.calibrated(fit.calibration), name="after")
     return fit.calibration, Calibrated(rest, after, int(fitted.sum()), told, fit.calibration)
 
 

@@ -1,6 +1,7 @@
 """Compare predictions with what was observed: metrics, tables, figures, and a page to look at."""
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from huefield.apps.predictions import (
 )
 from huefield.core.files import require_writable, write_bytes
 from huefield.data.dataset import Part
-from huefield.evaluation.figures import save_figures
+from huefield.evaluation.figures import CAPTIONS, save_figures
 from huefield.evaluation.predictions import Predictions
 from huefield.evaluation.report import write_report
 from huefield.evaluation.slices import Evaluation, summarise
@@ -25,6 +26,8 @@ from huefield.evaluation.tables import latex_table, markdown_table
 
 METRICS = "metrics.json"
 REPORT = "report.html"
+FIGURES = "figures"
+KINDS = ("png", "pdf")
 RESAMPLES = 200
 """Of structures, for confidence intervals."""
 
@@ -131,15 +134,28 @@ def _write(
     remarks: tuple[str, ...],
     source: str,
 ) -> tuple[Path, ...]:
+    """Write everything beside the folder, then move it there: an interruption leaves what was there before."""
     plain = {"source": source, "remarks": remarks, "models": [each.as_dict() for each in evaluations]}
-    write_bytes(out / METRICS, (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
-    write_bytes(out / "table.md", markdown_table(evaluations).encode())
-    write_bytes(out / "table.tex", latex_table(evaluations).encode())
-    written = []
-    for each in predictions:
-        written.append(out / f"predictions-{each.name.replace('/', '-')}.extxyz")
-        write_predictions(written[-1], each)
-    figures = save_figures(evaluations, predictions, out / "figures", before=before)
     notes = (f"{len(predictions[0])} structures of {source}.", *remarks)
-    write_report(out / REPORT, evaluations, predictions, figures=figures, before=before, notes=notes)
-    return (out / REPORT, out / METRICS, out / "table.md", out / "table.tex", *written, out / "figures")
+    with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as folder:
+        new = Path(folder)
+        figures = save_figures(evaluations, predictions, new / FIGURES, before=before)
+        write_report(new / REPORT, evaluations, predictions, figures=figures, before=before, notes=notes)
+        write_bytes(new / METRICS, (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
+        write_bytes(new / "table.md", markdown_table(evaluations).encode())
+        write_bytes(new / "table.tex", latex_table(evaluations).encode())
+        for each in predictions:
+            write_predictions(new / f"predictions-{each.name.replace('/', '-')}.extxyz", each)
+        _move(new, out)
+    own = sorted(path for path in out.glob("predictions-*.extxyz"))
+    return (out / REPORT, out / METRICS, out / "table.md", out / "table.tex", *own, out / FIGURES)
+
+
+def _move(new: Path, out: Path) -> None:
+    """Put files in place of those of an earlier evaluation; whatever else is there stays."""
+    drawn = (out / FIGURES / f"{name}.{kind}" for name in CAPTIONS for kind in KINDS)
+    for old in (*out.glob("predictions-*.extxyz"), *drawn):
+        old.unlink(missing_ok=True)
+    (out / FIGURES).mkdir(exist_ok=True)
+    for path in sorted(path for path in new.rglob("*") if path.is_file()):
+        path.replace(out / path.relative_to(new))

@@ -35,6 +35,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def require_writable(folder: Path) -> None:
     """Make a folder, or raise ``OSError`` at once where a file could not be written into it later."""
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file, but should be a folder to write into: choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass

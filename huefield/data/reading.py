@@ -48,7 +48,7 @@ def detect(path: Path) -> ReaderConfig:
 
 
 def read_blocks(
-    path: Path,
+    path: str | Path,
     reader: ReaderConfig | None = None,
     *,
     on_fault: Callable[[Fault], None] | None = None,
@@ -63,12 +63,12 @@ def read_blocks(
             :class:`BadFrameError` instead.
         on_left_out: is told what the reader leaves out by its own rules.
     """
-    chosen = detect(path) if reader is None else reader
-    return _blocks(path, chosen, on_fault, on_left_out)
+    file = Path(path)
+    return _blocks(file, detect(file) if reader is None else reader, on_fault, on_left_out)
 
 
 def read(
-    path: Path,
+    path: str | Path,
     reader: ReaderConfig | None = None,
     *,
     on_fault: Callable[[Fault], None] | None = None,

@@ -1,16 +1,20 @@
 """From a model and data, or from predictions of any code, to numbers, tables, figures and a page."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import huefield
 from huefield.apps.cli.main import app
+from huefield.apps.cli.progress import counting_progress
 from huefield.apps.evaluate import judge, names_of
 from huefield.apps.predictions import Predicted, predict_part, read_predictions, remarks_on, write_predictions
 from huefield.data.dataset import Part, open_part
@@ -65,6 +69,7 @@ def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: 
     assert f"Look at {tmp_path / 'out' / 'report.html'}" in said
     assert all((tmp_path / "out" / name).exists() for name in PAGE)
     assert "Calibration before and after" in (tmp_path / "out" / "report.html").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     found = json.loads((tmp_path / "out" / "metrics.json").read_text())["models"][0]
     error = predictions.structures.energy - predictions.energy.mean
     assert found["energy"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
@@ -154,6 +159,59 @@ def test_names_of_models() -> None:
         "x/m-calibrated",
         "y/m-calibrated",
     ]
+
+
+def test_an_earlier_evaluation_is_replaced_as_a_whole(
+    predictions: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or not at all; what is not its own stays."""
+    old = {"predictions-theirs.extxyz": "", "figures/calibration.png": "", "notes.txt": "", "table.md": "before"}
+    (tmp_path / "figures").mkdir()
+    for name, text in old.items():
+        (tmp_path / name).write_text(text)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("huefield.apps.evaluate.write_predictions", interrupted)
+        patch.setattr("huefield.apps.evaluate.save_figures", lambda *_, **__: [])
+        with pytest.raises(KeyboardInterrupt):
+            judge([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(old)
+    assert (tmp_path / "table.md").read_text() == "before"
+    monkeypatch.setattr("huefield.apps.evaluate.save_figures", lambda *_, **__: [])
+    judge([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+    assert (tmp_path / "notes.txt").exists()
+    assert [path.name for path in tmp_path.glob("predictions-*")] == ["predictions-mine.extxyz"]
+    assert not (tmp_path / "figures" / "calibration.png").exists()
+    assert (tmp_path / "table.md").read_text() != "before"
+
+
+def test_an_interruption_ends_it_behind_the_batch() -> None:
+    """A real signal; within compiled programs it might be swallowed."""
+    done: list[int] = []
+
+    def predict() -> None:
+        with counting_progress() as report:
+            show = report("mine")
+            for number in range(1, 4):
+                if number == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                done.append(number)
+                show(number, 3)
+
+    with pytest.raises(typer.Exit) as ended:
+        predict()
+    assert (ended.value.exit_code, done) == (130, [1, 2])
+
+
+def test_a_file_in_place_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    said = run("evaluate", folder / "mine.safetensors", folder / "waters.xyz", "--out", tmp_path / "afile", fails=True)
+    assert "is a file, but should be a folder to write into" in said
+    said = run("evaluate", folder, folder / "waters.xyz", "--out", tmp_path / "out", fails=True)
+    assert "this is a folder; name the model file" in said
 
 
 def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: Path) -> None:

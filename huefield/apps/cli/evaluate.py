@@ -159,6 +159,8 @@ def _target(source: Path, out: Path | None, suffix: str) -> Path:
     target = out or source.with_name(f"{source.stem}-calibrated{suffix}")
     if target.resolve() == source.resolve():
         raise typer.BadParameter(f"{source} would be overwritten: write to another file", param_hint="--out")
+    if target.is_dir():
+        raise typer.BadParameter(f"{target} is a folder: name a file in it", param_hint="--out")
     require_writable(target.parent)
     return target
 

@@ -227,27 +227,42 @@ def _now_and_then() -> Callable[["ConvertProgress"], None]:
 
 @contextmanager
 def counting_progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Give a function that, given a name, gives one that shows how many structures of how many are done."""
-    if not sys.stderr.isatty():
-        yield _counting_lines
-        return
-    with _live_line() as bar:
+    """Give a function that, given a name, gives one that shows how many structures of how many are done.
 
-        def counting(name: str) -> Callable[[int, int], None]:
-            task = bar.add_task(name, total=None, line="compiling")
-            return lambda done, total: bar.update(task, completed=done, total=total, line=f"{done}/{total} structures")
+    Ctrl-C ends the program behind the batch that is being predicted: within it, XLA may swallow the interruption.
+    """
+    with stopping_politely("after these structures") as should_stop:
 
-        yield counting
+        def ending(show: Callable[[int, int], None]) -> Callable[[int, int], None]:
+            def shown(done: int, total: int) -> None:
+                show(done, total)
+                if should_stop():
+                    raise typer.Exit(130)
+
+            return shown
+
+        if not sys.stderr.isatty():
+            yield lambda name: ending(_counting_lines(name))
+            return
+        with _live_line() as bar:
+
+            def counting(name: str) -> Callable[[int, int], None]:
+                task = bar.add_task(name, total=None, line="compiling")
+                return ending(
+                    lambda done, total: bar.update(task, completed=done, total=total, line=f"{done}/{total} structures")
+                )
+
+            yield counting
 
 
 def _counting_lines(name: str) -> Callable[[int, int], None]:
-    last = time.monotonic()
+    last, told = time.monotonic(), False
 
     def show(done: int, total: int) -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+        nonlocal last, told
+        if time.monotonic() - last >= SECONDS_BETWEEN_LINES or (told and done == total):
             typer.echo(f"{name}: {done}/{total} structures", err=True)
-            last = time.monotonic()
+            last, told = time.monotonic(), True
 
     return show
 
