@@ -308,6 +308,7 @@ def test_failing_task_and_no_workers_are_errors() -> None:
 def test_an_interruption_ends_tasks_that_have_long_to_go() -> None:
     """A real Ctrl-C: the signal goes to the whole process group, workers included."""
     program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in a job it may be ignored
         "from functools import partial; import time; from huefield.apps.make_data.pool import run_tasks\n"
         "def say(progress): print(progress.done, flush=True)\n"
         "if __name__ == '__main__': run_tasks('naps', [partial(time.sleep, s) for s in (0, 300, 300, 300)], 1, say)"
