@@ -128,6 +128,7 @@ def test_derivatives_are_those_of_plain_gathers(order: int, blocks: str) -> None
     assert_close(jax.jit(derivative(sum_over_neighbours, order))(*inputs()), plain_derivative(order))
 
 
+@pytest.mark.slow
 def test_third_derivatives_are_those_of_plain_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 3 * SLOTS)
     assert_close(jax.jit(derivative(sum_over_neighbours, 3))(*inputs()), plain_derivative(3))

@@ -99,6 +99,7 @@ def test_no_variance_leaves_out_what_needs_one(tmp_path: Path) -> None:
     assert names.isdisjoint({"reliability", "z_scores", "uncertainty_parts", "calibration"})
 
 
+@pytest.mark.slow
 def test_figures_of_an_earlier_call_do_not_stay(tmp_path: Path) -> None:
     """Those of other names are left alone."""
     given = models(1)

@@ -55,6 +55,7 @@ def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path:
     np.testing.assert_allclose(*[list(each.values()) for each in scores], rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_the_best_of_each_where_the_configuration_says_so(data: Path, tmp_path: Path) -> None:
     config = config_for(data, selection="member", members=1)
     train(config, tmp_path, member=0)
