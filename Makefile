@@ -45,8 +45,9 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
+# Long files first, so that both processes end at the same time.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" tests/training tests/noise tests/apps tests
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

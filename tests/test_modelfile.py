@@ -272,8 +272,8 @@ class TestNotOurs:
         with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*nowhere\.hue"):
             huefield.load(tmp_path / "nowhere.hue")
 
-    def test_directory_is_the_usual_error(self, tmp_path: Path) -> None:
-        with pytest.raises(IsADirectoryError, match=f"Is a directory: .*{tmp_path.name}"):
+    def test_a_folder_is_named_with_what_to_do(self, tmp_path: Path) -> None:
+        with refused(tmp_path, r"this is a folder; name the model file, such as .*model\.safetensors"):
             huefield.load(tmp_path)
 
 

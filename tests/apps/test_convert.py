@@ -220,7 +220,7 @@ def test_the_program_converts_and_says_what_it_did(sources: list[Path], tmp_path
     assert CliRunner().invoke(app, ["convert", str(tmp_path / "a.hues")]).exit_code == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGINT])
 def test_a_signal_stops_the_program_with_word_how_to_resume(
     sources: list[Path], whole: Path, tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -176,7 +176,7 @@ def test_closed_form_matches_monte_carlo_of_a_process_and_its_finite_differences
     assert np.all(np.abs(sampled - dense) < 4 * scatter + 1e-5)
 
 
-@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("joint", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_gamma_estimated_from_many_realisations_recovers_the_length_scale(joint: bool) -> None:
     """Constant ρ: maximum likelihood of γ finds 1/ℓ² within 3 %."""
     process, count = ToyProcess(), 30_000

@@ -14,13 +14,19 @@ CONFIGS = [
     ColoredNoise.Config(),
     ColoredNoise.Config(gamma="element"),
     ColoredNoise.Config(gamma="atom"),
-    ColoredNoise.Config(channels=3),
     ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
+]
+SLOW_CONFIGS = [
+    ColoredNoise.Config(channels=3),
     WhiteNoise.Config(energy_floor_ev=0.01, force_floor_ev_per_angstrom=0.2),
 ]
 
 
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: "-".join(str(v) for v in c.model_dump().values()))
+@pytest.mark.parametrize(
+    "config",
+    [*CONFIGS, *(pytest.param(config, marks=pytest.mark.slow) for config in SLOW_CONFIGS)],
+    ids=lambda c: "-".join(str(v) for v in c.model_dump().values()),
+)
 def test_noise_model_conforms(config: object) -> None:
     check_noise(config.build(), key=jax.random.key(0))
 

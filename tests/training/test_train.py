@@ -115,6 +115,7 @@ def test_history_tells_of_every_stage(finished: Path) -> None:
     assert np.isfinite(validations[-1]["force_nll"]).all()
 
 
+@pytest.mark.slow
 def test_training_lowers_the_error(data: Path, tmp_path: Path) -> None:
     seen: list[ValidationReport] = []
     stages = [{"kind": "squared_error", "steps": 60, "learning_rate": 3e-2}]
@@ -199,6 +200,7 @@ def test_the_best_parameters_are_kept_not_the_last(data: Path, tmp_path: Path) -
     assert chosen is not validations[-1]
 
 
+@pytest.mark.slow
 def test_white_noise_trains_too(data: Path, tmp_path: Path) -> None:
     noise = {"kind": "white", "pooling": True}
     model = {**config_for(data).model_dump(mode="json")["model"], "noise": noise}
