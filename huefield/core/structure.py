@@ -84,6 +84,11 @@ class Block:
         """Row of the first atom of each structure, and behind the last one the number of atoms."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
+    @cached_property
+    def owners(self) -> Int[np.ndarray, " A"]:
+        """The number of the structure that each atom belongs to."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
     def __getitem__(self, index: int) -> Structure:
         if not 0 <= index < len(self):
             raise IndexError(f"structure {index} is out of range: the block of {self.source} has {len(self)}")
@@ -109,14 +114,20 @@ class Block:
 
     def block(self, indices: Int[np.ndarray, " m"]) -> "Block":
         """The structures with these numbers, in this order."""
-        sizes, ends = self.sizes[indices], np.cumsum(self.sizes[indices])
-        atoms = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.starts[indices] - (ends - sizes), sizes)
+        atoms = row_ranges(self.starts[indices], self.starts[indices] + self.sizes[indices])
         return Block(
-            sizes, self.atomic_numbers[atoms], self.positions[atoms], self.cells[indices], self.pbc[indices],
-            self.energy[indices], self.has_energy[indices], self.forces[atoms], self.has_forces[indices],
-            self.stress[indices], self.has_stress[indices], tuple(self.groups[i] for i in indices),
-            self.frames[indices], self.source,
+            self.sizes[indices], self.atomic_numbers[atoms], self.positions[atoms], self.cells[indices],
+            self.pbc[indices], self.energy[indices], self.has_energy[indices], self.forces[atoms],
+            self.has_forces[indices], self.stress[indices], self.has_stress[indices],
+            tuple(self.groups[i] for i in indices), self.frames[indices], self.source,
         )  # fmt: skip
+
+
+def row_ranges(first: Int[np.ndarray, " n"], stop: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
+    """The numbers from each ``first`` to before its ``stop``, one range after the other."""
+    sizes = stop - first
+    ends = np.cumsum(sizes)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
 
 
 def joined(blocks: Sequence[Block], source: str) -> Block:

@@ -84,7 +84,7 @@ def make_batch(
     slots = int(np.bincount(pairs.first).max(initial=0))
     shape = fitting_shape(shapes, len(block), atoms, slots)
     # Rounded, padded and masked on the host: on the device each small operation would compile for each shape.
-    dtype, owner = jnp.result_type(float), np.repeat(np.arange(len(block)), block.sizes)
+    dtype, owner = jnp.result_type(float), block.owners
     offset = np.zeros(len(block)) if energy_offset is None else energy_offset
     require_shape("energy_offset", offset, (len(block),))
     energy = block.energy - offset

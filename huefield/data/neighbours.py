@@ -48,7 +48,7 @@ def block_pairs(block: Block, cutoff_angstrom: float) -> Pairs:
         raise ValueError(f"cutoff_angstrom must be {limits}, but is {cutoff_angstrom}")
     finite = np.isfinite(block.positions).all(1)
     if not finite.all():
-        raise ValueError(f"{_place(block, _owner(block)[~finite][0])}: a position is NaN or infinite; leave it out")
+        raise ValueError(f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite; leave it out")
     # More threads would change the order of pairs, and so the rounding of sums, from run to run.
     search = NeighborList(cutoff=cutoff_angstrom, full_list=False, n_threads=1)
     halves = [*_open_pairs(block, cutoff_angstrom, search), *_periodic_pairs(block, cutoff_angstrom, search)]
@@ -62,7 +62,7 @@ def most_neighbours(block: Block, cutoff_angstrom: float) -> Int[np.ndarray, " n
     """The largest number of neighbours that an atom has, for each structure of a block."""
     most = np.zeros(len(block), np.int64)
     counts = np.bincount(block_pairs(block, cutoff_angstrom).first, minlength=len(block.positions))
-    np.maximum.at(most, _owner(block), counts)
+    np.maximum.at(most, block.owners, counts)
     return most
 
 
@@ -105,7 +105,7 @@ def near_origin(block: Block) -> Float[np.ndarray, "A 3"]:
 
     Nothing physical changes, but float32 keeps more digits, and lattice shifts stay small.
     """
-    owner, sizes = _owner(block), np.maximum(block.sizes, 1)
+    owner, sizes = block.owners, np.maximum(block.sizes, 1)
     sums = [np.bincount(owner, weights=x, minlength=len(block)) for x in block.positions.T]
     moved = block.positions - (np.stack(sums, axis=1) / sizes[:, None])[owner]
     starts = block.starts
@@ -138,10 +138,6 @@ def completed_cell(cell: Float[np.ndarray, "3 3"], pbc: Bool[np.ndarray, " 3"], 
 
 _Half = tuple[Int[np.ndarray, "P 2"], Int[np.ndarray, "P 3"]]
 """Each pair once: the rows of its atoms, and its shift."""
-
-
-def _owner(block: Block) -> Int[np.ndarray, " A"]:
-    return np.repeat(np.arange(len(block)), block.sizes)
 
 
 def _place(block: Block, index: np.integer[Any]) -> str:

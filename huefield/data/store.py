@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from pydantic import ValidationError
 
 from huefield.core.config import explain
-from huefield.core.structure import Block, Structure
+from huefield.core.structure import Block, Structure, row_ranges
 from huefield.data.store_format import (
     COLUMNS,
     FORMAT,
@@ -134,13 +134,6 @@ class Column:
                 f"({owners}): its CRC-32 is not the stored one; {MEND}"
             )
         self._checked[chunk] = True
-
-
-def row_ranges(first: Int[np.ndarray, " n"], stop: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
-    """The numbers from each ``first`` to before its ``stop``, one range after the other."""
-    sizes = stop - first
-    ends = np.cumsum(sizes)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(first - (ends - sizes), sizes)
 
 
 def read_bytes(file: Path) -> bytes:

@@ -191,7 +191,7 @@ def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float,
 def thomas_fermi_hartree(block: Block) -> Float[np.ndarray, " n"]:
     """The sum over atoms of −0.7687 Z^(7/3)."""
     atoms = -0.7687 * block.atomic_numbers.astype(float) ** (7 / 3)
-    return np.bincount(np.repeat(np.arange(len(block)), block.sizes), atoms, minlength=len(block))
+    return np.bincount(block.owners, atoms, minlength=len(block))
 
 
 def shortest_pairs(block: Block, *, rng: np.random.Generator) -> Float[np.ndarray, "p 2"]:

@@ -261,7 +261,7 @@ def _pairs(predictions: Predictions, quantity: Quantity) -> tuple[Row, Row] | No
 def _atomic_energies(structures: Block, energy: Row) -> Row:
     """The part of the energies that is linear in the composition, by least squares."""
     elements, column = np.unique(structures.atomic_numbers, return_inverse=True)
-    cell = np.repeat(np.arange(len(structures)), structures.sizes) * len(elements) + column
+    cell = structures.owners * len(elements) + column
     counts = np.bincount(cell, minlength=len(structures) * len(elements)).reshape(len(structures), -1).astype(float)
     fitted: Row = counts @ np.linalg.lstsq(counts, energy)[0]
     return fitted

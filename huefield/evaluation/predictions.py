@@ -111,11 +111,6 @@ class Predictions:
         )
 
     @property
-    def structure_of_atom(self) -> Int[np.ndarray, " A"]:
-        """The number of the structure that each atom belongs to."""
-        return np.repeat(np.arange(len(self)), self.structures.sizes)
-
-    @property
     def atoms_observed(self) -> Bool[np.ndarray, " A"]:
         """Atoms whose forces were observed, and predicted where any are."""
         observed = np.repeat(self.structures.has_forces, self.structures.sizes)
@@ -139,4 +134,4 @@ class Predictions:
             return None
         columns = (self.forces.mean, self.forces.variance, self.structures.forces)
         mean, variance, target = (column[kept].ravel() for column in columns)
-        return Observed(mean, variance, target, np.repeat(self.structure_of_atom[kept], 3))
+        return Observed(mean, variance, target, np.repeat(self.structures.owners[kept], 3))

@@ -6,11 +6,12 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-from ase.data import chemical_symbols
+from ase.symbols import Symbols
 from jaxtyping import Float
 
 from huefield.core.files import write_bytes
 from huefield.core.structure import Structure
+from huefield.evaluation import panels
 from huefield.evaluation.figures import CAPTIONS, Caption
 from huefield.evaluation.markup import Cell, Part, Row, Rows, folded, image, packed, remarks, row_head, table
 from huefield.evaluation.predictions import Predictions
@@ -36,7 +37,7 @@ WORST = 10
 """Structures in each table of the worst ones."""
 CALIBRATION = "calibration"
 """The figure that has a section of its own."""
-QUANTITIES = (("Energies (eV)", "energy"), ("Force components (eV/Å)", "forces"))
+QUANTITIES = tuple((f"{quantity.title} ({quantity.unit})", quantity.field) for quantity in panels.QUANTITIES)
 
 
 def write_report(
@@ -162,9 +163,6 @@ def _remarks(evaluations: Sequence[Evaluation]) -> list[str]:
             if found is None:
                 said.append(f"{name}: nothing was both predicted and observed")
                 continue
-            if found.zero_variance:
-                zeros = f"{grouped_digits(found.zero_variance)} of {grouped_digits(found.count)}"
-                said.append(f"{name}: {zeros} predicted variances are zero and left out of what divides by them")
             said += [f"{name}: {text}" for text in found.remarks]
     return said
 
@@ -244,11 +242,7 @@ def _show_button(position: int | None) -> str:
 
 def formula(structure: Structure) -> str:
     """Elements and how many atoms there are of each, carbon and hydrogen first where there is carbon."""
-    numbers, counts = np.unique(structure.atomic_numbers, return_counts=True)
-    found = {chemical_symbols[z]: int(count) for z, count in zip(numbers, counts, strict=True)}
-    first = [s for s in ("C", "H") if s in found] if "C" in found else []
-    order = first + sorted(set(found) - set(first))
-    return "".join(symbol + (str(found[symbol]) if found[symbol] > 1 else "") for symbol in order)
+    return str(Symbols(structure.atomic_numbers).get_chemical_formula(mode="hill"))
 
 
 def _panels(predictions: Predictions, chosen: Selection) -> str:

@@ -4,13 +4,14 @@ Zero variances happen exactly, for components that symmetry forbids. They are co
 takes its logarithm (NLL, z-scores, RZV, ENCE and its bins) leaves them out; everything else has them in.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from jaxtyping import Float
 
+from huefield.core.plain import plain_fields
 from huefield.evaluation import metrics
 from huefield.evaluation.curves import Reliability, reliability
 from huefield.evaluation.entries import UndefinedMetricError
@@ -83,7 +84,9 @@ class Noisy:
 
 
 def scores_of_errors(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> Scores:
-    """Metrics of errors and variances that were checked before."""
+    """Metrics of errors and variances that were checked before; NaN where there are none."""
+    if not len(error):
+        return Scores(0, 0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, remarks=("count: there are no entries",))
     remarks = Remarks()
     noisy = Noisy.of(error, variance)
     return table(error, variance, noisy, diagram(noisy, bins, remarks), remarks)
@@ -128,21 +131,3 @@ def table(
         rmv=remarks.attempt("rmv", lambda: metrics.rmv(variance), NAN),
         remarks=tuple(remarks.found),
     )
-
-
-def plain_fields(value: Any) -> dict[str, object]:
-    """The fields of a dataclass as JSON has them."""
-    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-
-
-def plain(value: object) -> object:
-    """Lists, dictionaries, strings and numbers, with None in place of NaN and infinity."""
-    if is_dataclass(value):
-        return plain_fields(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -73,13 +73,13 @@ class StructureScores:
 
     def _rms(self, length: Float[np.ndarray, " A"]) -> Float[np.ndarray, " n"]:
         given = self.predictions
-        sums = np.bincount(given.structure_of_atom, length**2, minlength=len(given))
+        sums = np.bincount(given.structures.owners, length**2, minlength=len(given))
         return np.sqrt(sums / (3 * np.maximum(given.structures.sizes, 1)))
 
     def _largest(self, length: Float[np.ndarray, " A"]) -> Float[np.ndarray, " n"]:
         largest = np.zeros(len(self.predictions))
         with np.errstate(invalid="ignore"):  # NaN is larger than anything here
-            np.maximum.at(largest, self.predictions.structure_of_atom, length)
+            np.maximum.at(largest, self.predictions.structures.owners, length)
         return largest
 
 

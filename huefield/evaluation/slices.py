@@ -8,11 +8,12 @@ import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
+from huefield.core.plain import plain_fields
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
 from huefield.evaluation.predictions import Observed, Predictions
-from huefield.evaluation.scores import Remarks, Scores, plain_fields, scores_of_errors
+from huefield.evaluation.scores import Remarks, Scores, scores_of_errors
 from huefield.evaluation.summaries import Summary, summary_of_errors, summary_of_lengths
 
 LARGEST_GROUPS = 20
@@ -116,7 +117,7 @@ class _Forces:
             for column in (predictions.structures.forces, predictions.forces.mean, predictions.forces.variance)
         )
         checked_pair(error := target - mean, variance)
-        numbers, structure = predictions.structures.atomic_numbers[rows], predictions.structure_of_atom[rows]
+        numbers, structure = predictions.structures.atomic_numbers[rows], predictions.structures.owners[rows]
         return cls(error, variance, np.linalg.norm(target, axis=1), numbers, structure)
 
     def of_components(self, resampling: Resampling) -> Summary:
@@ -165,7 +166,7 @@ def _not_predicted(predictions: Predictions) -> Iterator[str]:
         yield from _unpredicted("energies", missing, int(block.has_energy.sum()))
     if forces is not None:
         atoms = np.repeat(block.has_forces, block.sizes) & ~predictions.atoms_observed
-        missing = len(np.unique(predictions.structure_of_atom[atoms]))
+        missing = len(np.unique(predictions.structures.owners[atoms]))
         yield from _unpredicted("forces", missing, int(block.has_forces.sum()))
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from huefield.core.checks import require_shape
+from huefield.core.plain import plain_fields
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Interval, Resampling, bootstrap_intervals, coverage_name
 from huefield.evaluation.curves import (
@@ -24,7 +25,7 @@ from huefield.evaluation.curves import (
 )
 from huefield.evaluation.entries import checked_pair, defined_mean
 from huefield.evaluation.ranking import WORST, Ranking, auroc, spearman
-from huefield.evaluation.scores import NAN, Noisy, Remarks, diagram, plain_fields, table
+from huefield.evaluation.scores import NAN, Noisy, Remarks, diagram, table
 from huefield.evaluation.sums import COVERAGES
 
 POINTS = 100

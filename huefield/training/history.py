@@ -1,11 +1,10 @@
 """What happened in a run: one line of JSON for each event, appended as it happens."""
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from huefield.core.plain import plain
 
 
 class History:
@@ -48,14 +47,3 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return events
-
-
-def plain(value: Any) -> Any:
-    """Values that JSON knows; null for what is no finite number."""
-    if isinstance(value, dict):
-        return {name: plain(entry) for name, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list):
-        return [plain(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,12 +17,12 @@ import numpy as np
 
 from huefield.core.checks import NotFiniteError
 from huefield.core.files import write_bytes
+from huefield.core.plain import plain
 from huefield.data.batching import BatchShape
 from huefield.forcefield import Ensemble
 from huefield.modelfile import save
 from huefield.training.config import TrainConfig
 from huefield.training.feed import Prepared
-from huefield.training.history import plain
 from huefield.training.mesh import first_process
 from huefield.training.reports import Report
 from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for

@@ -4,52 +4,30 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from jaxtyping import Float
 
 from huefield.core import Gaussian, Labels
+from huefield.core.plain import plain_fields
 from huefield.data.batching import BatchShape, choose_shapes
-from huefield.evaluation.metrics import gaussian_nll, rmse, rzv
+from huefield.evaluation.scores import Scores, scores_of_errors
 from huefield.forcefield import Ensemble
 from huefield.training.feed import Prepared
 
-
-@dataclasses.dataclass(frozen=True)
-class Errors:
-    """Of energies [eV], or of force components [eV/Å]. NaN for what there is nothing to say about."""
-
-    count: int
-    mae: float
-    rmse: float
-    nll: float
-    rzv: float
-    rmv: float
-
-    @classmethod
-    def of(cls, error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> "Errors":
-        """Metrics of errors with predicted variances."""
-        if not len(error):
-            return cls(0, *[float("nan")] * 5)
-        noisy = bool((variance > 0).all())
-        return cls(
-            count=len(error),
-            mae=float(np.mean(np.abs(error))),
-            rmse=rmse(error),
-            nll=gaussian_nll(error, variance) if noisy else float("nan"),
-            rzv=rzv(error, variance) if noisy and len(error) > 1 else float("nan"),
-            rmv=float(np.sqrt(np.mean(variance))),
-        )
+BINS = 10
+"""Of ENCE."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleScores:
     """Of the whole ensemble, noise and spread of members together."""
 
-    energy: Errors
-    forces: Errors
+    energy: Scores
+    """In eV."""
+    forces: Scores
+    """Of components, in eV/Å."""
 
-    def as_dict(self) -> dict[str, dict[str, float]]:
-        """For JSON."""
-        return dataclasses.asdict(self)
+    def as_dict(self) -> dict[str, object]:
+        """For JSON: None for what is NaN."""
+        return plain_fields(self)
 
 
 def score(ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...]) -> EnsembleScores:
@@ -62,7 +40,8 @@ def score(ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...]) ->
         energy.append(np.stack([labels.energy - mean.energy, variance.energy]).astype(np.float64)[:, kept])
         found = np.stack([labels.forces - mean.forces, variance.forces]).astype(np.float64)
         forces.append(found[:, atoms].reshape(2, -1))
-    return EnsembleScores(*(Errors.of(*np.concatenate(kind, axis=1)) for kind in (energy, forces)))
+    pairs = (np.concatenate(kind, axis=1) for kind in (energy, forces))
+    return EnsembleScores(*(scores_of_errors(error, variance, BINS) for error, variance in pairs))
 
 
 def shapes_for(parts: list[Prepared], batch_size: int) -> tuple[BatchShape, ...]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from huefield.core.structure import Block
-from huefield.data.store import Store, StoreError, row_ranges
+from huefield.core.structure import Block, row_ranges
+from huefield.data.store import Store, StoreError
 from huefield.data.store_format import COLUMNS, manifest_digest
 from tests.data.test_store_writer import random_block, written
 

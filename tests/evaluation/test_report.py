@@ -286,7 +286,7 @@ def test_what_was_left_out_is_counted(tmp_path: Path) -> None:
 
 def test_zero_variances_are_counted(tmp_path: Path) -> None:
     text = page_of(tmp_path / "r.html", [predicted(waters(5), scale=0.0)])
-    assert "45 of 45 predicted variances are zero and left out of what divides by them" in text
+    assert "45 of 45 entries are left out of nll, rzv, ence and z-scores" in text
 
 
 def test_many_structures_stay_a_small_page(tmp_path: Path) -> None:

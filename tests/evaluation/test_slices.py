@@ -4,10 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from huefield.core.plain import plain
 from huefield.core.structure import Block
 from huefield.evaluation.bootstrap import Resampling, interval_of_mean
 from huefield.evaluation.predictions import Marginals, Predictions
-from huefield.evaluation.scores import Scores, plain, scores_of_errors
+from huefield.evaluation.scores import Scores, scores_of_errors
 from huefield.evaluation.slices import breakdown, summarise
 from huefield.evaluation.summaries import summary
 
@@ -76,7 +77,7 @@ def test_groups_have_energies_and_forces(predictions: Predictions) -> None:
     assert predictions.energy is not None
     for part, name in zip(parts, ("", "a", "b"), strict=True):
         chosen = np.array(predictions.structures.groups) == name
-        atoms = chosen[predictions.structure_of_atom] & predictions.atoms_observed
+        atoms = chosen[predictions.structures.owners] & predictions.atoms_observed
         _same(part.forces, _forces(predictions, atoms))
         chosen &= predictions.structures.has_energy
         error = predictions.structures.energy - predictions.energy.mean
@@ -202,7 +203,7 @@ def _unpredicted(predictions: Predictions, structure: int) -> Predictions:
     assert predictions.forces is not None
     energy, forces = predictions.energy.mean.copy(), predictions.forces.mean.copy()
     energy[structure] = np.nan
-    forces[predictions.structure_of_atom == structure] = np.nan
+    forces[predictions.structures.owners == structure] = np.nan
     return replace(
         predictions, energy=replace(predictions.energy, mean=energy), forces=replace(predictions.forces, mean=forces)
     )

@@ -12,11 +12,11 @@ CONFIGS = [
     WhiteNoise.Config(),
     WhiteNoise.Config(pooling=True),
     ColoredNoise.Config(),
-    ColoredNoise.Config(gamma="element"),
-    ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
 ]
 SLOW_CONFIGS = [
+    ColoredNoise.Config(gamma="element"),
+    ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(channels=3),
     WhiteNoise.Config(energy_floor_ev=0.01, force_floor_ev_per_angstrom=0.2),
 ]

@@ -52,6 +52,8 @@ def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path:
         assert largest_difference(first, second) < 1e-10
         assert first.atom_energies == second.atom_energies
     scores = [json.loads((folder / SCORES).read_text())["validation"]["forces"] for folder in (apart, tmp_path)]
+    remarks = [each.pop("remarks") for each in scores]
+    assert remarks[0] == remarks[1]
     np.testing.assert_allclose(*[list(each.values()) for each in scores], rtol=1e-8)
 
 

@@ -108,6 +108,7 @@ def relative_difference(run: Path, other: Path) -> float:
     return float(np.max(np.abs(first / second - 1)))
 
 
+@pytest.mark.slow
 def test_eight_devices_give_the_losses_of_one(tmp_path: Path) -> None:
     data = write_waters(tmp_path / "waters.xyz")
     config = write_config(tmp_path / "config.yaml", data, 10, report_every=1)

@@ -12,7 +12,7 @@ from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Array, Float, Int
 
 from huefield.core import EnergyForces
-from huefield.core.structure import Block
+from huefield.core.structure import Block, row_ranges
 from huefield.data.batching import Batch, BatchOrder, choose_shapes, prefetch, slot_buckets
 from huefield.data.composition import symbol
 from huefield.data.dataset import Part
@@ -79,8 +79,8 @@ def predict_part(ensemble: Ensemble, part: Part, name: str, report: Report = lam
     config = _config_of(ensemble)
     known, left_out = _with_known_elements(part, config.elements)
     energies = {symbol(number): energy for number, energy in ensemble.atom_energies}
-    zeros = dict.fromkeys(known.elements(), 0.0)
-    data = Prepared.of(known, config.cutoff_angstrom, AtomicReferences({TAG: energies or zeros}))
+    references = AtomicReferences({TAG: energies or dict.fromkeys(config.elements, 0.0)})
+    data = Prepared.of(known, config.cutoff_angstrom, references)
     found = _Collected.empty(data)
     with closing(prefetch(batches_of(data), PREFETCHED)) as batches:  # type: ignore[type-var]
         done = 0
@@ -110,7 +110,7 @@ def _with_known_elements(part: Part, elements: tuple[str, ...]) -> tuple[Part, d
     for block in part.blocks():
         foreign = ~known[block.atomic_numbers]
         strange |= set(np.unique(block.atomic_numbers[foreign]).tolist())
-        fit.append(np.bincount(np.repeat(np.arange(len(block)), block.sizes), foreign, len(block)) == 0)
+        fit.append(np.bincount(block.owners, foreign, len(block)) == 0)
     keep = np.concatenate(fit)
     if keep.all():
         return part, {}
@@ -166,9 +166,7 @@ class _Collected:
 
     def put(self, indices: Int[np.ndarray, " m"], moments: _Moments) -> None:
         columns = (moments.mean, moments.aleatoric, moments.epistemic, moments.factors)
-        sizes = np.diff(self.starts)[indices]
-        ends = np.cumsum(sizes)
-        atoms = np.arange(ends[-1]) + np.repeat(self.starts[indices] - (ends - sizes), sizes)
+        atoms = row_ranges(self.starts[indices], self.starts[indices + 1])
         for row, column in enumerate(columns):
             self.energy[row, indices] = 1.0 if column is None else column.energy[: len(indices)]
             self.forces[row, atoms] = 1.0 if column is None else column.forces[: len(atoms)]
@@ -177,12 +175,11 @@ class _Collected:
 
     def predicted(self, name: str, block: Block, left_out: dict[str, int]) -> Predicted:
         finite = np.isfinite(self.energy).all(0)
-        owners = np.repeat(np.arange(len(block)), block.sizes)
-        finite &= np.bincount(owners, ~np.isfinite(self.forces).all((0, 2)), len(block)) == 0
+        finite &= np.bincount(block.owners, ~np.isfinite(self.forces).all((0, 2)), len(block)) == 0
         if not finite.all():
             left_out = {**left_out, "have predictions that are no finite numbers": int((~finite).sum())}
             return self._kept(finite).predicted(name, block.select(finite), left_out)
-        self._forget_rounding(owners)
+        self._forget_rounding(block.owners)
         whole = block.has_energy & block.has_forces
         joint = np.where(whole, self.joint_nll, np.nan)
         calibrated = bool((self.energy[3] != 1).any() or (self.forces[3] != 1).any())

@@ -61,7 +61,7 @@ def read_reference(path: Path, keys: PredictionKeys) -> Reference:
 def with_values_of(reference: Block, block: Block) -> Block:
     """The block with the values of the reference; an error that names the first structure where atoms differ."""
     _refuse(block, reference, block.sizes != reference.sizes, "another number of atoms")
-    owner = np.repeat(np.arange(len(block)), block.sizes)
+    owner = block.owners
     others = np.zeros(len(block), bool)
     others[owner[block.atomic_numbers != reference.atomic_numbers]] = True
     _refuse(block, reference, others, "other elements, or the same in another order")

@@ -55,7 +55,7 @@ def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], Bool[n
     if forces is None:
         return with_energy, np.zeros(count, bool)
     missing = ~np.isfinite(forces.mean).all(1)
-    return with_energy, np.bincount(predictions.structure_of_atom, missing, count) == 0
+    return with_energy, np.bincount(predictions.structures.owners, missing, count) == 0
 
 
 def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[np.ndarray, "*n"]]:

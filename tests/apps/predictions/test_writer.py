@@ -86,7 +86,7 @@ def unpredicted(predictions: Predictions, energies: list[int], forces: list[int]
             variance[rows] = 0.0
         return Marginals(mean, *variances)
 
-    atoms = np.isin(predictions.structure_of_atom, forces)
+    atoms = np.isin(predictions.structures.owners, forces)
     return replace(
         predictions,
         energy=without(predictions.energy, np.isin(np.arange(len(predictions)), energies)),
