@@ -34,7 +34,7 @@ def main() -> None:
     from huefield.core.structure import joined
     from huefield.data.dataset import BundledData, Part
     from huefield.data.references import AtomicReferences
-    from huefield.forcefield import Ensemble, ForceField
+    from huefield.forcefield import Ensemble, ForceField, _compiled_joint
     from huefield.training.feed import TAG, Prepared
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -51,7 +51,7 @@ def main() -> None:
 
     def bare() -> None:
         for graph in graphs:
-            jax.block_until_ready(ensemble._compiled_prediction(graph, False))
+            jax.block_until_ready(_compiled_joint(ensemble, graph, False))
 
     def whole() -> None:
         predict_part(ensemble, part, "benchmark")

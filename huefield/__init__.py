@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from huefield.apps.calculator import Calculator as Calculator
     from huefield.apps.evaluate import evaluate as evaluate
     from huefield.forcefield import Ensemble as Ensemble
     from huefield.forcefield import ForceField as ForceField
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 _HOME = {
+    "Calculator": "huefield.apps.calculator",
     "Ensemble": "huefield.forcefield",
     "ForceField": "huefield.forcefield",
     "evaluate": "huefield.apps.evaluate",
@@ -27,7 +29,7 @@ _HOME = {
 }
 _PACKAGES = ("core", "data", "evaluation", "noise", "potentials", "testing", "training")
 
-__all__ = ["Ensemble", "ForceField", "__version__", "evaluate", "load", "save", "train"]
+__all__ = ["Calculator", "Ensemble", "ForceField", "__version__", "evaluate", "load", "save", "train"]
 
 
 def __getattr__(name: str) -> Any:

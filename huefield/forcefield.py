@@ -10,17 +10,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Float, Integer, Key, PyTree
 
-from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Partition, mixture
+from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Outputs, Partition, mixture
 from huefield.core.checks import require_finite
 from huefield.core.config import FrozenConfig
 from huefield.core.lowrank import safe_sqrt
+from huefield.core.structure import Structure
+from huefield.data.batching import make_batch
+from huefield.differences import EnergyCovariance, EnergyDifference, EnergyTerms
 from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.typical import TypicalUncertainty
 from huefield.noise import AbstractNoise, NoiseConfig
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 
 T = TypeVar("T")
+STRUCTURES_AT_ONCE = 32
+"""Whose energies are predicted together."""
 Strategy = Literal["auto", "vmap", "loop"]
 """Members side by side (``vmap``), or one after the other (``loop``); ``auto`` is ``loop`` on CPUs, which is faster for
 molecules there, and ``vmap`` elsewhere."""
@@ -50,7 +56,7 @@ class ForceField(eqx.Module):
             graph: the structures.
             strain: whether to include ∂E/∂ε, which is the stress times the volume.
         """
-        outputs = differentiate(self.potential, self._levels, graph, strain=strain)
+        outputs = self.outputs(graph, strain=strain)
         covariance = self.noise.covariance(outputs, graph)
         if strain and covariance.diagonal.strain is None:
             raise ValueError(
@@ -58,6 +64,19 @@ class ForceField(eqx.Module):
             )
         mean = EnergyForces(outputs.energy, -outputs.energy_gradient, outputs.energy_strain)
         return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
+
+    def outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
+        """Energies and noise levels with their gradients: what the distribution is made of."""
+        return differentiate(self.potential, self._levels, graph, strain=strain)
+
+    def mean(self, graph: Graph, *, strain: bool = False) -> EnergyForces:
+        """The mean of :meth:`__call__` alone, for half of the work: noise levels are not differentiated."""
+
+        def no_levels(raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "0 S"]:
+            return jnp.zeros((0, partition.num_structures), raw.dtype)
+
+        outputs = differentiate(self.potential, no_levels, graph, strain=strain)
+        return EnergyForces(outputs.energy, -outputs.energy_gradient, outputs.energy_strain)
 
     def _levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
         needed = self.noise.raw_outputs
@@ -187,6 +206,8 @@ class Ensemble(eqx.Module):
     """Atomic number and reference energy [eV] of each element, which the members' energies are without."""
     calibration: EnergyForcesCalibration | None = eqx.field(static=True, default=None)
     """Of the distribution that all members predict together; None to leave it as it is."""
+    typical: TypicalUncertainty | None = eqx.field(static=True, default=None)
+    """Of data like those it was trained on, calibrated as the ensemble is; None where nobody has looked."""
 
     def __check_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -240,15 +261,27 @@ class Ensemble(eqx.Module):
         """The moment-matched mixture of the members' distributions, calibrated."""
         return self._calibrated(mixture(self._member_distributions(graph)))[0]
 
+    def mean(self, graph: Graph, *, strain: bool = False) -> EnergyForces:
+        """The mean of :meth:`__call__` alone, without what is needed for its covariance only."""
+        means = map_members(lambda member: member.mean(graph, strain=strain), self.members, self.strategy)
+        return jax.tree.map(lambda x: jnp.mean(x, axis=0), means)
+
     def with_atom_energies(self, energies_ev: Mapping[int, float]) -> "Ensemble":
         """The ensemble with energies of single atoms, by atomic number, that are added to what the members say."""
         require_finite("energies of atoms", np.array(list(energies_ev.values()), float))
         pairs = tuple(sorted((int(number), float(energy)) for number, energy in energies_ev.items()))
-        return Ensemble(self.members, self.strategy, pairs, self.calibration)
+        return Ensemble(self.members, self.strategy, pairs, self.calibration, self.typical)
 
     def with_calibration(self, calibration: EnergyForcesCalibration | None) -> "Ensemble":
-        """The ensemble with its variances calibrated from now on, or, without a calibration, as its members say."""
+        """The ensemble with its variances calibrated from now on, or, without a calibration, as its members say.
+
+        What was typical of its uncertainty is so no longer, and forgotten.
+        """
         return Ensemble(self.members, self.strategy, self.atom_energies, calibration)
+
+    def with_typical(self, typical: TypicalUncertainty | None) -> "Ensemble":
+        """The ensemble that knows how uncertain it is about data like those it was trained on."""
+        return Ensemble(self.members, self.strategy, self.atom_energies, self.calibration, typical)
 
     def predict(self, graph: Graph, *, stress: bool = False) -> Prediction:
         """Mean, noise and members' spread of energies and forces, in one compiled program.
@@ -264,16 +297,54 @@ class Ensemble(eqx.Module):
         flat = np.setdiff1d(np.asarray(graph.partition.structure_index), np.flatnonzero(volumes > 0))
         if stress and (flat < graph.partition.num_structures).any():
             raise ValueError(f"structure {flat[0]} has no stress, for it has no cell with a volume; predict without it")
-        distribution, members = self._compiled_prediction(graph, stress)
+        distribution, members = _compiled_joint(self, graph, stress)
         distribution.__check_init__()
         calibration = self.calibration or EnergyForcesCalibration()
         return Prediction(distribution, members, self._atom_energies(graph), volumes, calibration)
+
+    def energy_covariance(self, structures: Sequence[Structure], *, match: bool = True) -> EnergyCovariance:
+        """Energies of structures of the same atoms, with the covariance of their errors, calibrated.
+
+        Args:
+            structures: images of a path, conformers, reactant and product.
+            match: whether like atoms may be exchanged to bring structures closer.
+        """
+        return self.energy_terms(structures).covariance(match=match)
+
+    def energy_difference(self, a: Structure, b: Structure, *, match: bool = True) -> EnergyDifference:
+        """E(b) − E(a), in which errors cancel that both have in common; arguments as of :meth:`energy_covariance`."""
+        return self.energy_covariance([a, b], match=match).difference(0, 1)
+
+    def energy_terms(self, structures: Sequence[Structure]) -> EnergyTerms:
+        """What covariances of energies are made of, for structures of any atoms."""
+        starts = range(0, len(structures), STRUCTURES_AT_ONCE)
+        return EnergyTerms.joined([self._terms(structures[at : at + STRUCTURES_AT_ONCE]) for at in starts])
+
+    def _terms(self, structures: Sequence[Structure]) -> EnergyTerms:
+        graph = make_batch(structures, self.members.potential.atomic_config.cutoff_angstrom, ()).graph
+        self.members.potential.require_fit(graph)
+        energy, white_var, levels, inverse_lengths = jax.device_get(_compiled_terms(self, graph))
+        variance = np.mean(white_var + (levels**2).sum(1), axis=0) + energy.var(0)
+        ends, count = np.cumsum([len(s) for s in structures]), len(structures)
+        return EnergyTerms(
+            structures=tuple(structures),
+            members=(energy.astype(float) + self._atom_energies(graph))[:, :count],
+            white_var=white_var[:, :count],
+            levels=levels[..., :count],
+            inverse_lengths=tuple(np.split(inverse_lengths[..., : ends[-1]], ends[:-1], axis=-1)),
+            factors=(self.calibration or EnergyForcesCalibration()).energy_factors(variance[:count]),
+        )
 
     def _atom_energies(self, graph: Graph) -> Float[np.ndarray, " S"]:
         """Sum over the atoms of each structure, in double precision."""
         partition = graph.partition
         real = np.asarray(partition.atom_mask)
-        numbers, index = np.asarray(graph.atomic_numbers)[real], np.asarray(partition.structure_index)[real]
+        energies = self.energies_of_atoms(np.asarray(graph.atomic_numbers)[real])
+        index = np.asarray(partition.structure_index)[real]
+        return np.bincount(index, weights=energies, minlength=partition.num_structures)
+
+    def energies_of_atoms(self, numbers: Integer[np.ndarray, " A"]) -> Float[np.ndarray, " A"]:
+        """What atoms with these atomic numbers have as energy on their own, [eV] in double precision."""
         known = dict(self.atom_energies)
         missing = sorted(set(numbers.tolist()) - set(known)) if known else []
         if missing:
@@ -281,11 +352,10 @@ class Ensemble(eqx.Module):
                 f"there is no energy of a single atom of atomic number {missing[0]}, only of {sorted(known)}: "
                 "give it with with_atom_energies"
             )
-        energies = np.array([known.get(number, 0.0) for number in numbers.tolist()])
-        return np.bincount(index, weights=energies, minlength=partition.num_structures)
+        return np.array([known.get(number, 0.0) for number in numbers.tolist()])
 
-    @eqx.filter_jit
-    def _compiled_prediction(self, graph: Graph, strain: bool) -> tuple[Gaussian, EnergyForcesStack]:
+    def joint(self, graph: Graph, *, strain: bool = False) -> tuple[Gaussian, EnergyForcesStack]:
+        """The distribution, and the mean of each member, both calibrated."""
         members = self._member_distributions(graph, strain)
         distribution, factors = self._calibrated(mixture(members))
         if factors is None:
@@ -305,6 +375,24 @@ class Ensemble(eqx.Module):
     def _member_distributions(self, graph: Graph, strain: bool = False) -> Gaussian:
         """The distribution of each member; its arrays have a leading axis M, which only ``mixture`` understands."""
         return map_members(lambda member: member(graph, strain=strain), self.members, self.strategy)
+
+
+@eqx.filter_jit
+def _compiled_joint(ensemble: Ensemble, graph: Graph, strain: bool) -> tuple[Gaussian, EnergyForcesStack]:
+    return ensemble.joint(graph, strain=strain)
+
+
+@eqx.filter_jit
+def _compiled_terms(ensemble: Ensemble, graph: Graph) -> tuple[Array, Array, Array, Array]:
+    """Of each member: energies, their variances that are new at every structure, ρ and γ."""
+
+    def of_member(member: ForceField) -> tuple[Array, Array, Array, Array]:
+        outputs = member.outputs(graph)
+        covariance = member.noise.covariance(outputs, graph)
+        lengths = member.noise.inverse_lengths(outputs, graph)
+        return outputs.energy, covariance.diagonal.energy, covariance.columns.energy, lengths
+
+    return map_members(of_member, ensemble.members, ensemble.strategy)
 
 
 def map_members(function: Callable[[PyTree], T], members: PyTree, strategy: Strategy) -> T:

@@ -9,6 +9,7 @@ Layout of format versions 1 and 2: a safetensors file whose metadata has
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of single atoms [eV]; may be missing
 ``calibration``    JSON of :class:`EnergyForcesCalibration`; in version 2 alone
+``typical``        JSON of :class:`TypicalUncertainty`; may be missing
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -18,6 +19,7 @@ Loading builds classes that the caller's program knows; a file cannot name code 
 import json
 from pathlib import Path
 from statistics import mode
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -27,13 +29,15 @@ from pydantic import ValidationError
 
 from huefield import __version__
 from huefield.core.checks import require_finite
-from huefield.core.config import explain
+from huefield.core.config import FrozenConfig, explain
 from huefield.core.files import write_bytes
 from huefield.core.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.core.trees import named_arrays, with_arrays
 from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.typical import TypicalUncertainty
 from huefield.forcefield import Ensemble, ForceField
 
+T = TypeVar("T", bound=FrozenConfig)
 FORMAT = "huefield-model"
 FORMAT_VERSION = 2
 """The newest that is read; 2 is written for a calibrated ensemble, which a program that knows 1 alone would mistake."""
@@ -58,6 +62,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     }
     if ensemble.calibration is not None:
         metadata["calibration"] = ensemble.calibration.model_dump_json()
+    if ensemble.typical is not None:
+        metadata["typical"] = ensemble.typical.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="a model that is not a number is not worth a file")
@@ -98,7 +104,8 @@ def load(
         raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
-    return ensemble.with_calibration(_calibration(path, metadata.get("calibration")))
+    ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", EnergyForcesCalibration))
+    return ensemble.with_typical(_entry(path, metadata, "typical", TypicalUncertainty))
 
 
 def _atom_energies(path: Path, text: str) -> dict[int, float]:
@@ -108,11 +115,12 @@ def _atom_energies(path: Path, text: str) -> dict[int, float]:
         raise ModelFileError(f"{path}: the energies of single atoms cannot be read: {error}") from None
 
 
-def _calibration(path: Path, text: str | None) -> EnergyForcesCalibration | None:
+def _entry(path: Path, metadata: dict[str, str], name: str, kind: type[T]) -> T | None:
+    """What the header has under a name, if anything."""
     try:
-        return None if text is None else EnergyForcesCalibration.model_validate_json(text)
+        return kind.model_validate_json(metadata[name]) if name in metadata else None
     except ValidationError as error:
-        raise ModelFileError(f"{path}: the calibration cannot be read: {explain(error, 'calibration')}") from None
+        raise ModelFileError(f"{path}: its {name!r} cannot be read: {explain(error, name)}") from None
 
 
 def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:

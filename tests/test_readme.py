@@ -2,23 +2,49 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import jax
 import pytest
 
+from huefield import Ensemble, ForceField, save
 from huefield.apps.toy import ToyConfig, run_toy, write_toy
+from tests.training.helpers import POTENTIAL
 
 README = Path(__file__).parents[1] / "README.md"
 
 
 def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_toy(run_toy(ToyConfig(members=2, steps=(5, 5, 5), grid_points=9)), tmp_path / "demo" / "toy")
+    write_model(tmp_path / "demo" / "colored" / "calibrated.safetensors")
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert blocks
-    for block in blocks:
-        names: dict[str, object] = {}
-        exec(block, names)  # noqa: S102
-        assert names["joint"].covariance(0).shape == (2, 2)
+    in_ase, toy = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    names = run_code(in_ase)
+    assert names["joint"].covariance.shape == (28, 28)
+    assert names["calc"].results["energy_ensemble"].shape == (2,)
+    assert run_code(toy)["joint"].covariance(0).shape == (2, 2)
+
+
+def test_python_in_the_page_about_ase_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_model(tmp_path / "run" / "model-calibrated.safetensors")
+    monkeypatch.chdir(tmp_path)
+    page = README.parent / "docs" / "ase.md"
+    names = run_code("\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)))
+    assert names["covariance"].total.shape == (2, 2)
+
+
+def write_model(path: Path) -> None:
+    """One that has never been trained, but has all that a trained one has."""
+    potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"]}
+    config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "colored"}})
+    path.parent.mkdir(parents=True)
+    save(Ensemble.build(config, 2, key=jax.random.key(0)), path)
+
+
+def run_code(code: str) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102
+    return names
 
 
 def test_python_in_the_architecture_page_runs() -> None:

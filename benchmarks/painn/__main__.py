@@ -9,20 +9,15 @@ Linux only.
 
 import argparse
 import json
-import os
-import platform
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from environments import HERE, MALLOC, PeerUnavailableError, peer_python, variables
+from environments import HERE, MALLOC
 from measure import Job, Sample
+from processes import machine, peer_or_none, worked
 from report import BUSY_CORES, COMPILE, GROWTH, SHARED, VANILLA, Record, checks, plot, quiet, summarise, table
 
 
@@ -55,25 +50,8 @@ def repeats_of(job: Job, quick: bool) -> int:
 def sample(run: Run, repeats: int, jax_cache: Path) -> tuple[Sample, float]:
     """Start a worker; what it found, and how many cores other work kept busy meanwhile."""
     command = [str(run.python), str(HERE / f"{run.side}.py"), run.job.name, "--repeats", str(repeats)]
-    begin, all_before, own_before = time.perf_counter(), busy_seconds(), children_seconds()
-    done = subprocess.run(command, capture_output=True, text=True, env=variables(run.malloc, jax_cache))
-    if done.returncode:
-        sys.exit(f"{run.side}.py {run.job.name} failed:\n{done.stderr}")
-    wall = time.perf_counter() - begin
-    elsewhere = (busy_seconds() - all_before - (children_seconds() - own_before)) / wall
-    return Sample(**json.loads(done.stdout.splitlines()[-1])), max(0.0, elsewhere)
-
-
-def busy_seconds() -> float:
-    """Seconds that all cores together have worked since the machine was started."""
-    user, nice, system = (int(field) for field in Path("/proc/stat").read_text().split()[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
-
-
-def children_seconds() -> float:
-    """Seconds that finished workers have used."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    found, elsewhere = worked(command, run.malloc, jax_cache)
+    return Sample(**found), elsewhere
 
 
 def compile_records(jobs: list[Job], number: int) -> Iterator[Record]:
@@ -105,23 +83,6 @@ def told(records: Iterator[Record]) -> list[Record]:
         print(f"round {record.round}: {record.job} ({where}): best {best}{busy}", file=sys.stderr)
         kept.append(record)
     return kept
-
-
-def peer_or_none() -> Path | None:
-    """SchNetPack's interpreter, or None, with a word on why."""
-    try:
-        return peer_python()
-    except PeerUnavailableError as error:
-        print(f"SchNetPack is left out, and only huefield is timed: {error}", file=sys.stderr)
-        return None
-
-
-def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
-    models = [
-        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-    ]
-    return {"processor": next(iter(models), platform.machine()), "python": platform.python_version()}
 
 
 def write(records: list[Record], folder: Path) -> str:

@@ -264,7 +264,7 @@ def table(found: Summaries, promises: list[Check]) -> str:
     shared = {job.name for job in SHARED}
     others += [f"| {key[0]} | {_cell(summary)} |" for key, summary in found.items() if key[0] not in shared]
     kept = ["", "| | measured | promised | |", "|---|---|---|---|"]
-    kept += [_promise(check, quiet(found)) for check in promises]
+    kept += [promise(check, quiet(found)) for check in promises]
     return "\n".join([*head, *rows, *others, *kept]) + "\n"
 
 
@@ -274,7 +274,8 @@ def _cell(summary: Summary | None) -> str:
     return f"{summary.median_seconds * 1e3:.1f} ({summary.best_seconds * 1e3:.1f}); {summary.peak_mb:.0f}"
 
 
-def _promise(check: Check, trusted: bool) -> str:
+def promise(check: Check, trusted: bool) -> str:
+    """A row of a table: what was measured, what was promised, and whether it is kept."""
     bounds = {"≥": check.at_least, "≤": check.at_most}
     text = " ".join(f"{sign} {bound:g}" for sign, bound in bounds.items() if bound is not None)
     verdict = ("met" if check.met else "missed") if trusted else "machine was busy"

@@ -18,6 +18,7 @@ from huefield.evaluation.calibration import (
 )
 from huefield.evaluation.predictions import Observed, Predictions
 from huefield.evaluation.slices import Evaluation, summarise
+from huefield.evaluation.typical import TypicalUncertainty
 from huefield.forcefield import Ensemble
 from huefield.noise import ColoredNoise
 
@@ -89,6 +90,7 @@ def calibrate(
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
     after = predict_part(changed, part, "after", report).predictions
+    changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
         remarks.append("the calibration that the model had is replaced; before is without it")
     told = tuple(remark for remark in (*remarks_on(before), *remarks) if remark)
@@ -114,6 +116,21 @@ def calibrate_predictions(
     told = (*remarks_on(predictions), *fit.remarks)
     after = replace(rest.calibrated(fit.calibration), name="after")
     return fit.calibration, Calibrated(rest, after, int(fitted.sum()), told, fit.calibration)
+
+
+def typical_of(predictions: Predictions, source: str) -> TypicalUncertainty | None:
+    """What the uncertainty of these predictions of a model is like; None where it does not know its parts."""
+    energy, forces = predictions.energy, predictions.forces
+    if energy is None or forces is None or energy.aleatoric_var is None or forces.aleatoric_var is None:
+        return None
+    if energy.epistemic_var is None or forces.epistemic_var is None:
+        return None
+    return TypicalUncertainty.of(
+        {"total": energy.variance, "aleatoric": energy.aleatoric_var, "epistemic": energy.epistemic_var},
+        {"total": forces.variance, "aleatoric": forces.aleatoric_var, "epistemic": forces.epistemic_var},
+        predictions.structures.owners,
+        source,
+    )
 
 
 def _held(found: Observed, width: float) -> float:
@@ -160,7 +177,7 @@ def require_same_units(predictions: Predictions) -> None:
     """Raise if predictions and reference seem to be in different units: error bars would be made to cover that."""
     remark = unit_remark(predictions)
     if remark:
-        raise ValueError(f"{remark}. Calibrate with data in the units of the predictions, eV and eV/Å")
+        raise ValueError(f"{remark} Calibrate with data in the units of the predictions, eV and eV/Å")
 
 
 def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: bool) -> CalibrationConfig:
@@ -192,8 +209,8 @@ def _drawn(count: int, fraction: float, seed: int) -> Bool[np.ndarray, " n"]:
 def require_gamma(ensemble: Ensemble) -> None:
     """Raise unless the noise model has a γ."""
     if not isinstance(ensemble.members.noise, ColoredNoise):
-        kind = type(ensemble.members.noise).__name__
-        raise ValueError(f"{kind} has no γ to fit: use the method isotonic, scale or conformal")
+        kind = getattr(ensemble.members.noise.config, "kind", "another")
+        raise ValueError(f"the noise model is {kind}, which has no γ to fit: use --method isotonic, scale or conformal")
 
 
 def _fitted_gamma(

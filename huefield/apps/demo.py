@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from huefield.apps.calibrate import fit_calibration
+from huefield.apps.calibrate import fit_calibration, typical_of
 from huefield.apps.evaluate import judge
 from huefield.apps.history import save_history_figure
 from huefield.apps.predictions import Predicted, predict_part
@@ -77,7 +77,8 @@ def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict
     owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks.values()])
     validation, *tests = (predictions.select(owner == number) for number in range(len(blocks)))
     calibration = fit_calibration(validation, "isotonic").calibration
-    save(ensemble.with_calibration(calibration), path)
+    typical = typical_of(validation.calibrated(calibration), "validation data")
+    save(ensemble.with_calibration(calibration).with_typical(typical), path)
     return {name: Predicted(test.calibrated(calibration), test) for name, test in zip(TESTS, tests, strict=True)}
 
 

@@ -4,10 +4,12 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huefield import modelfile
+from huefield.apps.folders import folder_for_results
 from huefield.apps.predictions import (
     Predicted,
     Report,
@@ -16,9 +18,9 @@ from huefield.apps.predictions import (
     remarks_on,
     write_predictions,
 )
-from huefield.core.files import require_writable, write_bytes
+from huefield.core.files import write_bytes
 from huefield.data.dataset import Part
-from huefield.evaluation.figures import CAPTIONS, save_figures
+from huefield.evaluation.figures import CAPTIONS, KINDS, save_figures
 from huefield.evaluation.predictions import Predictions
 from huefield.evaluation.report import write_report
 from huefield.evaluation.slices import Evaluation, summarise
@@ -27,7 +29,6 @@ from huefield.evaluation.tables import latex_table, markdown_table
 METRICS = "metrics.json"
 REPORT = "report.html"
 FIGURES = "figures"
-KINDS = ("png", "pdf")
 RESAMPLES = 200
 """Of structures, for confidence intervals."""
 
@@ -50,6 +51,7 @@ def evaluate(
     *,
     bins: int = 10,
     resamples: int = RESAMPLES,
+    members: bool = False,
     report: Callable[[str], Report] = lambda name: lambda done, total: None,
 ) -> Judged:
     """Predict labelled structures with one or more models, and say how good predictions and error bars are.
@@ -60,16 +62,17 @@ def evaluate(
         out: folder for metrics, tables, predictions, figures and the page; None to write nothing.
         bins: of reliability diagrams.
         resamples: of structures, for confidence intervals; zero for none.
+        members: whether what each member says is among the predictions that are written.
         report: given the name of a model, what is told how far its predictions are.
     """
     paths = [Path(models)] if isinstance(models, str | Path) else [Path(path) for path in models]
-    if out is not None:
-        require_writable(out)
-    loaded = [modelfile.load(path) for path in paths]
-    found = [
-        predict_part(ensemble, part, name, report(name)) for name, ensemble in zip(names_of(paths), loaded, strict=True)
-    ]
-    return judge(found, out, source=part.name, bins=bins, resamples=resamples)
+    with _ready(out):
+        loaded = [modelfile.load(path) for path in paths]
+        found = [
+            predict_part(ensemble, part, name, report(name), members=members)
+            for name, ensemble in zip(names_of(paths), loaded, strict=True)
+        ]
+        return judge(found, out, source=part.name, bins=bins, resamples=resamples)
 
 
 def judge(
@@ -93,8 +96,13 @@ def judge(
     if out is None:
         return Judged(evaluations, table, remarks, ())
     before = [summarise(each.uncalibrated, bins=bins) for each in found if each.uncalibrated is not None]
-    files = _write(out, predictions, evaluations, before, remarks, source)
+    with _ready(out):
+        files = _write(out, predictions, evaluations, before, remarks, source)
     return Judged(evaluations, table, remarks, files)
+
+
+def _ready(out: Path | None) -> AbstractContextManager[None]:
+    return nullcontext() if out is None else folder_for_results(out)
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

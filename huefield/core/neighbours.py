@@ -32,7 +32,7 @@ class Neighbours(eqx.Module):
     reverse: Int[Array, "A K"]
     """Flat number of the slot that holds the reversed pair; of an empty slot its own."""
     cutoff_angstrom: float = eqx.field(static=True)
-    """All pairs closer than this are here, and no others."""
+    """All pairs closer than this are here. Others may be, where neighbours are kept while atoms move."""
 
     def __check_init__(self) -> None:
         shape = self.index.shape

@@ -88,8 +88,7 @@ class AseReader(FrozenConfig):
         if not convention and self.energy_unit is None and any(x is not None for x in (energy, forces, stress)):
             raise UnknownUnitsError(
                 "a plain xyz frame (without Properties= or Lattice=) does not fix the unit of its labels; state it: "
-                "AseReader(energy_unit='eV'), or hartree, kcal/mol, kJ/mol, meV; on the command line "
-                '--reader \'{"kind": "ase", "energy_unit": "eV"}\''
+                """--reader '{"kind": "ase", "energy_unit": "eV"}', or hartree, kcal/mol, kJ/mol, meV"""
             )
         units = Units.named(self.energy_unit or "eV", self.length_unit or "angstrom")
         require_elements(atoms.numbers)
@@ -117,8 +116,9 @@ def ase_format_of(path: Path) -> str:
         get_ioformat(found)
     except UnknownFileTypeError as error:
         raise UnreadableFileError(
-            f"{path}: ASE does not know this kind of file ({error}); state it: AseReader(ase_format='extxyz'), "
-            "or vasp-xml, traj, db, ... (`ase info --formats` lists them)"
+            f"{path}: ASE does not know this kind of file ({error}); state it: "
+            """--reader '{"kind": "ase", "ase_format": "extxyz"}', or vasp-xml, traj, db, ... """
+            "(`ase info --formats` lists them)"
         ) from error
     return found
 

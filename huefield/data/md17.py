@@ -48,8 +48,8 @@ LENGTH_NAMES: dict[str, LengthUnit] = {
     "ang": "angstrom", "angstrom": "angstrom", "å": "angstrom", "bohr": "bohr", "a0": "bohr", "nm": "nm",
 }  # fmt: skip
 HOW = (
-    "Md17Reader(keys=NpzKeys(atomic_numbers=..., positions=..., energy=..., forces=...), energy_unit=..., "
-    "length_unit=...)"
+    """--reader '{"kind": "md17", "keys": {"atomic_numbers": "z", "positions": "R", "energy": "E", "forces": "F"}, """
+    """"energy_unit": "eV", "length_unit": "angstrom"}' with the names and units of the file"""
 )
 
 

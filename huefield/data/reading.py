@@ -1,5 +1,6 @@
 """One door to every format: find out what a file is, read it, check it."""
 
+import json
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -104,10 +105,9 @@ def _blocks(
         else:
             on_fault(item)
     if empty and not waiting:
-        chosen = ", ".join(f"{name}={value!r}" for name, value in reader.model_dump(exclude_defaults=True).items())
+        chosen = json.dumps({"kind": reader.kind, **reader.model_dump(mode="json", exclude_defaults=True)})
         raise UnreadableFileError(
-            f"{path} holds no structures for {type(reader).__name__}({chosen}); if it is of another kind, say which "
-            "with the reader"
+            f"{path} holds no structures for the reader {chosen}; if it is of another kind, say which with --reader"
         )
     tell()
 

@@ -40,6 +40,10 @@ class EnergyForcesCalibration(FrozenConfig):
         total = _ratio(distribution.partition.sum(new), distribution.partition.sum(old))
         return EnergyForces(energy, forces, jnp.broadcast_to(total[:, None, None], variance.strain.shape))
 
+    def energy_factors(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Calibrated over predicted variance of energies."""
+        return np.asarray(_factor(self.energy, jnp.asarray(variance)), float)
+
     @property
     def most_promised(self) -> float:
         """The largest share of observations that intervals can be given for."""

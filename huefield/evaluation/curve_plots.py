@@ -25,7 +25,7 @@ def draw_reliability(
             mfc="white" if faded else color)  # fmt: skip
 
 
-def draw_diagonal(ax: Axes, *values: Row, logarithmic: bool = True) -> None:
+def draw_diagonal(ax: Axes, *values: Float[np.ndarray, " _"], logarithmic: bool = True) -> None:
     """Square axes around all values, with a line of equality."""
     found = np.concatenate(values)
     found = found[np.isfinite(found) & ((found > 0) | (not logarithmic))]

@@ -11,15 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from huefield.core.files import replacing
-from huefield.core.structure import Block
 from huefield.evaluation import curve_plots as draw
 from huefield.evaluation.panels import PANEL, QUANTITIES, Quantity, grid, row_of_panels, summaries, wrapped
 from huefield.evaluation.plots import publication_style
-from huefield.evaluation.predictions import Predictions
+from huefield.evaluation.predictions import Predictions, linear_in_composition
 from huefield.evaluation.slices import Evaluation
 from huefield.evaluation.tables import number
 
 DPI = 200
+KINDS = ("png", "pdf")
+"""Files of each figure."""
 MOST_POINTS = 200_000
 """Entries of a parity plot or of the parts of uncertainties; of more, these are chosen by lot."""
 
@@ -82,8 +83,6 @@ def save_figures(
 ) -> list[Path]:
     """Draw all figures that there is something to show for into a folder; the files, PNG before PDF of each.
 
-    Files that an earlier call left there of figures that are not drawn now are removed.
-
     Args:
         evaluations: Of the models, in the order of ``predictions``.
         predictions: Of the same models.
@@ -108,16 +107,13 @@ def save_figures(
 
 
 def _saved(make: Callable[[], Figure | None], stem: Path) -> Iterator[Path]:
-    paths = (stem.with_suffix(".png"), stem.with_suffix(".pdf"))
     with publication_style():
         figure = make()
         if figure is None:
-            for path in paths:
-                path.unlink(missing_ok=True)
             return
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # the layout is found by now, and holds for both files
-        for path in paths:
+        for path in (stem.with_suffix(f".{kind}") for kind in KINDS):
             with replacing(path) as temporary:
                 figure.savefig(temporary, dpi=DPI)
             yield path
@@ -254,17 +250,8 @@ def _pairs(predictions: Predictions, quantity: Quantity) -> tuple[Row, Row] | No
         return None
     at = _by_lot(len(found.mean))
     target, mean = found.target[at].astype(float), found.mean[at].astype(float)
-    base = _atomic_energies(predictions.structures.block(found.structure[at]), target) if energies else 0.0
+    base = linear_in_composition(predictions.structures.block(found.structure[at]), target) if energies else 0.0
     return target - base, mean - base
-
-
-def _atomic_energies(structures: Block, energy: Row) -> Row:
-    """The part of the energies that is linear in the composition, by least squares."""
-    elements, column = np.unique(structures.atomic_numbers, return_inverse=True)
-    cell = structures.owners * len(elements) + column
-    counts = np.bincount(cell, minlength=len(structures) * len(elements)).reshape(len(structures), -1).astype(float)
-    fitted: Row = counts @ np.linalg.lstsq(counts, energy)[0]
-    return fitted
 
 
 def _parts(predictions: Predictions, quantity: Quantity) -> tuple[Row, Row] | None:

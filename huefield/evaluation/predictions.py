@@ -14,7 +14,7 @@ from huefield.evaluation.calibration import AbstractCalibration
 
 @dataclass(frozen=True, eq=False)
 class Marginals:
-    """Means and variances, one of each for every energy or force component."""
+    """Means and variances, one of each for every energy, force or stress component."""
 
     mean: Float[np.ndarray, "*n"]
     variance: Float[np.ndarray, "*n"]
@@ -49,6 +49,14 @@ class Marginals:
 
 
 @dataclass(frozen=True, eq=False)
+class MemberMeans:
+    """What each member of an ensemble says."""
+
+    energy: Float[np.ndarray, "M n"]
+    forces: Float[np.ndarray, "M A 3"]
+
+
+@dataclass(frozen=True, eq=False)
 class Observed:
     """All that was both observed and predicted of one quantity, in one row: what metrics are made of."""
 
@@ -66,7 +74,7 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one model says about some structures. Units: eV and eV/Å; variances are their squares."""
+    """What one model says about some structures. Units: eV, eV/Å, eV/Å³; variances are their squares."""
 
     name: str
     """Of the model, for tables and figures."""
@@ -80,12 +88,18 @@ class Predictions:
     """Of the energy and all forces of each structure together; NaN where something was not observed."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """How many structures are missing here, by the reason."""
+    stress: Marginals | None = None
+    """[n, 3, 3], NaN for structures that have none; None unless asked for."""
+    members: MemberMeans | None = None
+    """None unless asked for."""
 
     def __post_init__(self) -> None:
         if self.energy is not None:
             require_shape("energies", self.energy.mean, (len(self.structures),))
         if self.forces is not None:
             require_shape("forces", self.forces.mean, self.structures.forces.shape)
+        if self.stress is not None:
+            require_shape("stresses", self.stress.mean, self.structures.stress.shape)
 
     def __len__(self) -> int:
         return len(self.structures)
@@ -99,15 +113,21 @@ class Predictions:
             energy=None if self.energy is None else self.energy.rows(keep),
             forces=None if self.forces is None else self.forces.rows(atoms),
             joint_nll=None if self.joint_nll is None else self.joint_nll[keep],
+            stress=None if self.stress is None else self.stress.rows(keep),
+            members=None
+            if self.members is None
+            else MemberMeans(self.members.energy[:, keep], self.members.forces[:, atoms]),
         )
 
     def calibrated(self, calibration: EnergyForcesCalibration) -> "Predictions":
-        """With calibrated variances. The joint likelihood is not known then: it takes the model."""
+        """With calibrated variances. Joint likelihood, stresses and members are not known then: they take the model."""
         return replace(
             self,
             energy=None if self.energy is None else self.energy.calibrated(calibration.energy),
             forces=None if self.forces is None else self.forces.calibrated(calibration.forces),
             joint_nll=None,
+            stress=None,
+            members=None,
         )
 
     @property
@@ -135,3 +155,12 @@ class Predictions:
         columns = (self.forces.mean, self.forces.variance, self.structures.forces)
         mean, variance, target = (column[kept].ravel() for column in columns)
         return Observed(mean, variance, target, np.repeat(self.structures.owners[kept], 3))
+
+
+def linear_in_composition(structures: Block, energy: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The part of energies that one energy for each element explains, by least squares."""
+    elements, column = np.unique(structures.atomic_numbers, return_inverse=True)
+    cell = structures.owners * len(elements) + column
+    counts = np.bincount(cell, minlength=len(structures) * len(elements)).reshape(len(structures), -1).astype(float)
+    fitted: Float[np.ndarray, " n"] = counts @ np.linalg.lstsq(counts, energy)[0]
+    return fitted

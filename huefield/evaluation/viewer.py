@@ -25,6 +25,8 @@ NOTICES = Path("static", "chemiscope-widget.mjs.LICENSE.txt")
 NEEDED = ("DefaultVisualizer", "StructureVisualizer")
 """What ``page/viewer.js`` asks the program for."""
 ATOM_UNCERTAINTY, ATOM_ERROR = "force uncertainty", "force error"
+IN_FORCE_UNITS = " (eV/Å)"
+"""Behind the names of properties of atoms: beside their scale of colours chemiscope writes names, but not units."""
 COLORED_TO = 0.98
 """Quantile of the atoms at which the scale of colours ends, so that a single outlier does not wash out the rest."""
 
@@ -121,8 +123,12 @@ def make_viewer(predictions: Predictions, selection: Selection) -> Viewer:
     scores = StructureScores(predictions)
     kept = np.repeat(np.isin(np.arange(len(block)), selection.indices), block.sizes)
     atoms = {
-        ATOM_UNCERTAINTY: Property("atom", scores.atom_uncertainty[kept], "eV/Å", "standard deviation of the vector"),
-        ATOM_ERROR: Property("atom", scores.atom_error[kept], "eV/Å", "length of the difference of the vectors"),
+        ATOM_UNCERTAINTY + IN_FORCE_UNITS: Property(
+            "atom", scores.atom_uncertainty[kept], description="standard deviation of the vector"
+        ),
+        ATOM_ERROR + IN_FORCE_UNITS: Property(
+            "atom", scores.atom_error[kept], description="length of the difference of the vectors"
+        ),
     }
     properties = _structure_properties(scores, selection) | atoms
     known = {name: found for name, found in properties.items() if found.known}
@@ -222,11 +228,12 @@ def _positive(found: Property) -> bool:
 
 def _colorings(properties: dict[str, Property]) -> tuple[Coloring, ...]:
     found = []
-    for name in (ATOM_UNCERTAINTY, ATOM_ERROR):
+    for label in (ATOM_UNCERTAINTY, ATOM_ERROR):
+        name = label + IN_FORCE_UNITS
         if name in properties:
             highest = float(np.nanquantile(np.asarray(properties[name].values, float), COLORED_TO))
             if highest > 0:
-                found.append(Coloring(name, name, float(f"{highest:.2g}")))
+                found.append(Coloring(label, name, float(f"{highest:.2g}")))
     return (*found, Coloring("element", "element"))
 
 

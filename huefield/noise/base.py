@@ -55,6 +55,13 @@ class AbstractNoise(eqx.Module):
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """The covariance of energies and forces."""
 
+    def inverse_lengths(self, outputs: Outputs, graph: Graph) -> Float[Array, "C A"]:
+        """γ_c,i [Å⁻²] of the processes behind the columns, by which energies of different structures are correlated.
+
+        A model without columns has nothing to say: its noise is white, new at every structure.
+        """
+        return jnp.zeros((0, graph.partition.num_atoms), outputs.energy.dtype)
+
     def watched(self) -> dict[str, Float[Array, "*n"]]:
         """Parameters that people want to see while it is trained, by name."""
         return {}

@@ -73,11 +73,15 @@ class ColoredNoise(AbstractNoise):
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """[J23] Eq. force_var_colored_simplified and the covariances that belong to it."""
-        gamma = self.gamma(outputs.raw[:, self.config.channels :], graph)
+        gamma = self.inverse_lengths(outputs, graph)
         levels_on_atoms = graph.partition.spread(outputs.levels.T).T
         force_var = jnp.sum(gamma * levels_on_atoms**2, axis=0)
         diagonal = isotropic(jnp.zeros_like(outputs.energy), force_var, outputs, graph)
         return Covariance(diagonal, EnergyForcesStack(outputs.levels, -outputs.level_gradients, outputs.level_strains))
+
+    def inverse_lengths(self, outputs: Outputs, graph: Graph) -> Float[Array, "C A"]:
+        """γ of each channel on each atom."""
+        return self.gamma(outputs.raw[:, self.config.channels :], graph)
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
         """γ, of an ensemble with a leading axis of members; the geometric mean of channels and elements."""

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,6 +14,19 @@ from huefield.core.config import FrozenConfig
 
 Levels = Callable[[Float[Array, "A O"], Partition], Float[Array, "C S"]]
 """Noise levels from raw outputs: the ``levels`` method of a noise model."""
+
+
+@runtime_checkable
+class AtomicConfig(Protocol):
+    """The configuration of a potential of atoms, as opposed to one of points on a line."""
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        """That it was built for."""
+
+    @property
+    def cutoff_angstrom(self) -> float:
+        """How far its atoms look."""
 
 
 class AtomOutputs(eqx.Module):
@@ -28,6 +42,14 @@ class AbstractPotential(eqx.Module):
     """A potential: a batch in, per-atom outputs out. Sums and derivatives come from :func:`differentiate`."""
 
     config: eqx.AbstractVar[FrozenConfig]
+
+    @property
+    def atomic_config(self) -> AtomicConfig:
+        """Elements and cutoff, which only potentials of atoms have."""
+        if not isinstance(self.config, AtomicConfig):
+            kind = type(self).__name__
+            raise ValueError(f"a potential without elements and cutoff ({kind}) cannot predict molecules")
+        return self.config
 
     def require_fit(self, graph: Graph) -> None:
         """Raise if the potential cannot say anything about these structures. Outside of compiled code only."""

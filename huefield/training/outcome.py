@@ -25,7 +25,7 @@ from huefield.training.config import TrainConfig
 from huefield.training.feed import Prepared
 from huefield.training.mesh import first_process
 from huefield.training.reports import Report
-from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for
+from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for, typical_uncertainty
 from huefield.training.stages import AbstractStage
 
 MODEL = "model.safetensors"
@@ -67,6 +67,8 @@ def conclude(
     if config.selection == "ensemble":
         kept = dict(zip(Candidates.files(), candidates, strict=True))
         chosen = choose(candidates, prepared["validation"], config.stages[-1], shapes, report)
+    known = typical_uncertainty(chosen, prepared["validation"], shapes, "validation data")
+    chosen = chosen.with_typical(known)
     scores = {name: score(chosen, data, shapes) for name, data in scored.items()}
     path = folder / MODEL
     if first_process():

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import get_args
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from huefield.core import Gaussian, Labels
 from huefield.core.plain import plain_fields
 from huefield.data.batching import BatchShape, choose_shapes
 from huefield.evaluation.scores import Scores, scores_of_errors
+from huefield.evaluation.typical import PartOfUncertainty, TypicalUncertainty
 from huefield.forcefield import Ensemble
 from huefield.training.feed import Prepared
 
@@ -42,6 +44,26 @@ def score(ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...]) ->
         forces.append(found[:, atoms].reshape(2, -1))
     pairs = (np.concatenate(kind, axis=1) for kind in (energy, forces))
     return EnsembleScores(*(scores_of_errors(error, variance, BINS) for error, variance in pairs))
+
+
+def typical_uncertainty(
+    ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...], source: str
+) -> TypicalUncertainty:
+    """How uncertain the ensemble is about these structures."""
+    energy: dict[PartOfUncertainty, list[np.ndarray]] = {part: [] for part in get_args(PartOfUncertainty)}
+    forces: dict[PartOfUncertainty, list[np.ndarray]] = {part: [] for part in get_args(PartOfUncertainty)}
+    for distribution, _ in predictions(ensemble, data, shapes):
+        variances = (distribution.variance(), distribution.aleatoric_variance(), distribution.epistemic_variance())
+        atoms = np.asarray(distribution.partition.atom_mask)
+        structures = np.unique(np.asarray(distribution.partition.structure_index)[atoms])
+        for part, variance in zip(get_args(PartOfUncertainty), variances, strict=True):
+            energy[part].append(np.asarray(variance.energy, float)[structures])
+            forces[part].append(np.asarray(variance.forces, float)[atoms])
+    owners = np.repeat(np.arange(len(data)), data.sizes)
+    energies, components = (
+        {part: np.concatenate(all_of) for part, all_of in each.items()} for each in (energy, forces)
+    )
+    return TypicalUncertainty.of(energies, components, owners, source)
 
 
 def shapes_for(parts: list[Prepared], batch_size: int) -> tuple[BatchShape, ...]:

@@ -82,7 +82,7 @@ def test_gamma_alone(colored: Ensemble, part: Part) -> None:
 
 @pytest.mark.parametrize("noise", ["vanilla", "white"])
 def test_gamma_of_a_noise_model_without_one(noise: str, part: Part) -> None:
-    with pytest.raises(ValueError, match="Noise has no γ to fit: use the method isotonic, scale or conformal"):
+    with pytest.raises(ValueError, match=f"the noise model is {noise}, which has no γ to fit: use --method isotonic"):
         calibrate(untrained(noise), part, "gamma")
 
 

@@ -6,6 +6,7 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
+import ase.io
 import jax
 import numpy as np
 import pytest
@@ -109,6 +110,7 @@ def test_calibrating_predictions_of_any_code(predictions: Predictions, tmp_path:
         (["evaluate", "no.safetensors", "no.xyz"], "there is no file or store no.xyz"),
         (["evaluate", "--predictions", "p.xyz", "--keys", '{"energie": "e"}'], "energie"),
         (["calibrate", "--predictions", "p.xyz", "--part", "test"], "--part: it has no effect here"),
+        (["evaluate", "--predictions", "p.xyz", "--members"], "--members: it has no effect here"),
         (["evaluate", "m", "d", "--keys", "{}"], "--keys: it has no effect here"),
         (["calibrate", "m", "d", "--method", "scale", "--group-size", "3"], "--group-size: it has no effect here"),
         (["calibrate", "--predictions", "p.xyz", "--out", "p.xyz"], "p.xyz would be overwritten"),
@@ -120,7 +122,7 @@ def test_wrong_arguments_say_what_to_do(
     monkeypatch.chdir(tmp_path)
     said = " ".join(run(*arguments, fails=True).replace("│", " ").split())
     assert message in said
-    assert not (tmp_path / "evaluation" / "metrics.json").exists()
+    assert not (tmp_path / "evaluation").exists()
 
 
 def test_one_structure_only(predictions: Predictions) -> None:
@@ -212,6 +214,25 @@ def test_a_file_in_place_of_a_folder(folder: Path, tmp_path: Path) -> None:
     assert "is a file, but should be a folder to write into" in said
     said = run("evaluate", folder, folder / "waters.xyz", "--out", tmp_path / "out", fails=True)
     assert "this is a folder; name the model file" in said
+
+
+def test_a_folder_that_was_made_for_nothing_goes_again(folder: Path, tmp_path: Path) -> None:
+    """What was there stays."""
+    arguments = ("evaluate", folder / "no.safetensors", folder / "waters.xyz", "--out")
+    (tmp_path / "mine").mkdir()
+    for out in ("new", "new/deep", "mine", "mine/new"):
+        run(*arguments, tmp_path / out, fails=True)
+        assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+
+
+def test_members_are_written_if_asked_for(folder: Path, part: Part, tmp_path: Path) -> None:
+    predicted = predict_part(huefield.load(folder / "mine.safetensors"), part, "mine", members=True).predictions
+    write_predictions(tmp_path / "mine.extxyz", predicted)
+    atoms = ase.io.read(tmp_path / "mine.extxyz", 5)
+    assert atoms.info["energy_ensemble"].mean() == pytest.approx(atoms.get_potential_energy(), abs=1e-4)
+    assert atoms.info["energy_ensemble"].std() == pytest.approx(atoms.info["energy_uncertainty_epistemic"], rel=1e-2)
+    members = atoms.arrays["forces_ensemble"].reshape(3, 2, 3)
+    np.testing.assert_allclose(members.std(1), atoms.arrays["forces_uncertainty_epistemic"], rtol=1e-2, atol=1e-6)
 
 
 def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_empty_and_absent_files_are_named_at_once(name: str, tmp_path: Path) -> 
 
 
 def test_text_without_frames_holds_no_structures(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFileError, match=r"a.xyz holds no structures for AseReader"):
+    with pytest.raises(UnreadableFileError, match=r"a.xyz holds no structures for the reader {\"kind\": \"ase\""):
         list(read(write(tmp_path, "a.xyz", b"\n\n  \n")))
 
 

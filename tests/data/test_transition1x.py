@@ -152,7 +152,7 @@ def test_split_that_links_to_nothing_is_named(path: Path) -> None:
 def test_split_without_reactions_is_not_silently_empty(path: Path) -> None:
     with h5py.File(path, "r+") as file:
         file.create_group("test")
-    with pytest.raises(UnreadableFileError, match=r"t1x.h5 holds no structures for Transition1xReader\(.*split='test'"):
+    with pytest.raises(UnreadableFileError, match=r"t1x.h5 holds no structures for the reader {.*\"split\": \"test\""):
         list(read(path, Transition1xReader(split="test")))
 
 

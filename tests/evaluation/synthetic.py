@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from huefield.core.structure import Block, Structure, pack
+from huefield.core.structure import Block
 from huefield.evaluation.predictions import Marginals, Predictions
 
 WATER = np.array([[0.0, 0.0, 0.0], [0.96, 0.0, 0.0], [-0.24, 0.93, 0.0]])
@@ -11,19 +11,23 @@ WATER = np.array([[0.0, 0.0, 0.0], [0.96, 0.0, 0.0], [-0.24, 0.93, 0.0]])
 def waters(count: int, *, seed: int = 0, cell: float = 0.0, group: str = "water") -> Block:
     """Shaken molecules of water with energies and forces; periodic ones if there is a cell."""
     rng = np.random.default_rng(seed)
-    structures = [
-        Structure(
-            np.array([8, 1, 1], np.uint8),
-            WATER + 0.05 * rng.standard_normal((3, 3)),
-            cell * np.eye(3),
-            np.full(3, cell > 0),
-            energy=-470.0 + rng.standard_normal(),
-            forces=rng.standard_normal((3, 3)),
-            group=group,
-        )
-        for _ in range(count)
-    ]
-    return pack(structures, np.arange(count), "synthetic")
+    everywhere = np.ones(count, bool)
+    return Block(
+        sizes=np.full(count, 3),
+        atomic_numbers=np.tile(np.array([8, 1, 1], np.uint8), count),
+        positions=(WATER + 0.05 * rng.standard_normal((count, 3, 3))).reshape(-1, 3),
+        cells=np.tile(cell * np.eye(3), (count, 1, 1)),
+        pbc=np.full((count, 3), cell > 0),
+        energy=-470.0 + rng.standard_normal(count),
+        has_energy=everywhere,
+        forces=rng.standard_normal((3 * count, 3)),
+        has_forces=everywhere,
+        stress=np.zeros((count, 3, 3)),
+        has_stress=~everywhere,
+        groups=(group,) * count,
+        frames=np.arange(count),
+        source="synthetic",
+    )
 
 
 def predicted(

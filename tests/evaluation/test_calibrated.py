@@ -161,7 +161,7 @@ def test_a_calibration_that_cannot_be_read_is_named(
     path = tmp_path / "model.safetensors"
     monkeypatch.setattr(EnergyForcesCalibration, "model_dump_json", lambda self: '{"energy": {"kind": "magic"}}')
     huefield.save(ensemble.with_calibration(BOTH), path)
-    with pytest.raises(ModelFileError, match="the calibration cannot be read"):
+    with pytest.raises(ModelFileError, match="its 'calibration' cannot be read"):
         huefield.load(path)
 
 

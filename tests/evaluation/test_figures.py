@@ -100,17 +100,6 @@ def test_no_variance_leaves_out_what_needs_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_figures_of_an_earlier_call_do_not_stay(tmp_path: Path) -> None:
-    """Those of other names are left alone."""
-    given = models(1)
-    evaluations = [summarise(p) for p in given]
-    figures.save_figures(evaluations, given, tmp_path, before=evaluations)
-    (tmp_path / "mine.png").write_text("mine")
-    paths = figures.save_figures(evaluations, given, tmp_path)
-    assert not list(tmp_path.glob("calibration.*"))
-    assert set(tmp_path.iterdir()) == {*paths, tmp_path / "mine.png"}
-
-
 def test_parts_are_those_of_what_was_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
     monkeypatch.setattr(figures.draw, "draw_parts", lambda ax, *parts: (ax.plot([0], label="x"), drawn.append(parts)))

@@ -290,9 +290,9 @@ def test_zero_variances_are_counted(tmp_path: Path) -> None:
 
 
 def test_many_structures_stay_a_small_page(tmp_path: Path) -> None:
-    given = predicted(waters(5000))
+    given = predicted(waters(100_000))
     text = page_of(tmp_path / "r.html", [given])
-    assert "500 of 5 000 structures: those with the largest" in text
+    assert "500 of 100 000 structures: those with the largest" in text
     assert len(text) < 2_000_000
     worst = int(np.argmax(StructureScores(given).force_error))
     assert f"<td>{worst}</td>" in text

@@ -50,9 +50,9 @@ def test_values_are_those_of_the_chosen_structures() -> None:
     properties = {name: found["values"] for name, found in data["properties"].items()}
     np.testing.assert_allclose(properties["energy error"], scores.energy_error[[1, 4]], rtol=1e-4)
     np.testing.assert_allclose(properties["force RMSE"], scores.force_error[[1, 4]], rtol=1e-4)
-    np.testing.assert_allclose(properties["force error"], scores.atom_error[[3, 4, 5, 12, 13, 14]], rtol=1e-4)
+    np.testing.assert_allclose(properties["force error (eV/Å)"], scores.atom_error[[3, 4, 5, 12, 13, 14]], rtol=1e-4)
     np.testing.assert_allclose(
-        properties["force uncertainty"], scores.atom_uncertainty[[3, 4, 5, 12, 13, 14]], rtol=1e-4
+        properties["force uncertainty (eV/Å)"], scores.atom_uncertainty[[3, 4, 5, 12, 13, 14]], rtol=1e-4
     )
     assert properties["number"] == [1, 4]
     assert shown(given, [1])["dataset"]["properties"]["number"]["description"] == (
@@ -78,7 +78,7 @@ def test_what_was_not_predicted_is_null() -> None:
     properties = page["dataset"]["properties"]
     for name in ("force uncertainty (rms)", "force RMSE", "largest force uncertainty", "largest force error"):
         assert [value is None for value in properties[name]["values"]] == [True, False]
-    for name in ("force uncertainty", "force error"):
+    for name in ("force uncertainty (eV/Å)", "force error (eV/Å)"):
         assert [value is None for value in properties[name]["values"]] == [True] * 3 + [False] * 3
     assert page["maps"]["forces"]["x"]["scale"] == "log"
 
@@ -120,7 +120,7 @@ def test_unknown_values_are_null() -> None:
     block = replace(given.structures, has_energy=np.array([True, False]), has_forces=np.array([True, False]))
     properties = shown(replace(given, structures=block))["dataset"]["properties"]
     assert properties["energy error"]["values"][1] is None
-    assert properties["force error"]["values"][3:] == [None] * 3
+    assert properties["force error (eV/Å)"]["values"][3:] == [None] * 3
 
 
 def test_what_nobody_predicted_is_not_offered() -> None:

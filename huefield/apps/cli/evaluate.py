@@ -55,6 +55,9 @@ def evaluate(
     resamples: Annotated[
         int, typer.Option(min=0, help="Draws of structures for confidence intervals; 0 for none.")
     ] = 200,
+    members: Annotated[
+        bool, typer.Option("--members", help="Write what each member of an ensemble says with the predictions.")
+    ] = False,
 ) -> None:
     """Say how good predictions and their error bars are, in numbers, figures and a page to look at."""
     from huefield.apps.cli.progress import counting_progress, use_compilation_cache
@@ -63,7 +66,7 @@ def evaluate(
 
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part)
+    _refuse(predictions is not None, reader=reader, part=part, members=members or None)
     if predictions:
         found = _read(predictions, reference, keys)
         judged = judge(found, out, source=", ".join(map(str, predictions)), bins=bins, resamples=resamples)
@@ -71,7 +74,7 @@ def evaluate(
         use_compilation_cache()
         structures = _opened(data, reader, part, "test")
         with counting_progress() as report:
-            judged = run(models, structures, out, bins=bins, resamples=resamples, report=report)
+            judged = run(models, structures, out, bins=bins, resamples=resamples, members=members, report=report)
     for remark in judged.remarks:
         typer.echo(f"note: {remark}", err=True)
     typer.echo(judged.table)

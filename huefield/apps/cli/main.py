@@ -11,6 +11,9 @@ from huefield.apps.cli.data import app as data_app
 from huefield.apps.cli.demo import demo
 from huefield.apps.cli.evaluate import calibrate, evaluate
 from huefield.apps.cli.make_data import make
+from huefield.apps.cli.md import md
+from huefield.apps.cli.neb import neb
+from huefield.apps.cli.predict import predict
 from huefield.apps.cli.toy import toy
 from huefield.apps.cli.train import assemble, config, history, train
 
@@ -21,7 +24,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, toy, config, train, assemble, history, evaluate, calibrate):
+for command in (demo, toy, config, train, assemble, history, evaluate, calibrate, predict, neb, md):
     app.command()(command)
 data_app.command()(make)
 app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")

@@ -23,6 +23,9 @@ SECONDS_BETWEEN_LINES = 5.0
 LINES_PER_STAGE = 20
 """Lines about a stage of making data."""
 
+Counting = Callable[[int, int | None], None]
+"""Told how many structures are done, and of how many."""
+
 
 def use_compilation_cache() -> None:
     """Keep compiled programs between runs, in the user's cache folder unless JAX was told another."""
@@ -226,15 +229,17 @@ def _now_and_then() -> Callable[["ConvertProgress"], None]:
 
 
 @contextmanager
-def counting_progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """Give a function that, given a name, gives one that shows how many structures of how many are done.
+def counting_progress() -> Iterator[Callable[[str], "Counting"]]:
+    """Give a function that, given a name, gives one that shows how many structures are done.
+
+    Of how many is None where nobody knows.
 
     Ctrl-C ends the program behind the batch that is being predicted: within it, XLA may swallow the interruption.
     """
     with stopping_politely("after these structures") as should_stop:
 
-        def ending(show: Callable[[int, int], None]) -> Callable[[int, int], None]:
-            def shown(done: int, total: int) -> None:
+        def ending(show: Counting) -> Counting:
+            def shown(done: int, total: int | None) -> None:
                 show(done, total)
                 if should_stop():
                     raise typer.Exit(130)
@@ -246,25 +251,29 @@ def counting_progress() -> Iterator[Callable[[str], Callable[[int, int], None]]]
             return
         with _live_line() as bar:
 
-            def counting(name: str) -> Callable[[int, int], None]:
+            def counting(name: str) -> Counting:
                 task = bar.add_task(name, total=None, line="compiling")
                 return ending(
-                    lambda done, total: bar.update(task, completed=done, total=total, line=f"{done}/{total} structures")
+                    lambda done, total: bar.update(task, completed=done, total=total, line=_count(done, total))
                 )
 
             yield counting
 
 
-def _counting_lines(name: str) -> Callable[[int, int], None]:
+def _counting_lines(name: str) -> Counting:
     last, told = time.monotonic(), False
 
-    def show(done: int, total: int) -> None:
+    def show(done: int, total: int | None) -> None:
         nonlocal last, told
         if time.monotonic() - last >= SECONDS_BETWEEN_LINES or (told and done == total):
-            typer.echo(f"{name}: {done}/{total} structures", err=True)
+            typer.echo(f"{name}: {_count(done, total)}", err=True)
             last, told = time.monotonic(), True
 
     return show
+
+
+def _count(done: int, total: int | None) -> str:
+    return f"{done} structures" if total is None else f"{done}/{total} structures"
 
 
 def convert_line(progress: "ConvertProgress") -> str:

@@ -79,7 +79,7 @@ class PredictionKeys(FrozenConfig):
                 continue
             if _first(self._of(field), present) is None:
                 wanted = " or ".join(self._of(field))
-                raise ValueError(f"{source} has no {wanted}, which was stated as {field}; it has {listed(present)}")
+                raise ValueError(f"{source} has no {wanted}, which --keys has as {field}; it has {listed(present)}")
 
     def _of(self, field: str) -> tuple[str, ...]:
         names: tuple[str, ...] = getattr(self, field)
@@ -108,8 +108,8 @@ def require_usable(
     """Raise unless something was predicted, with an uncertainty, and has a reference."""
     predicted = [keys for keys in chosen if keys.mean is not None]
     advice = (
-        "name them, for instance PredictionKeys(energy='my_energy', energy_uncertainty='my_std', "
-        "reference_energy='dft_energy'); docs/predictions.md lists the names that are known"
+        """name them, for instance --keys '{"energy": "my_energy", "energy_uncertainty": "my_std", """
+        """"reference_energy": "dft_energy"}'; docs/predictions.md lists the names that are known"""
     )
     if not predicted:
         raise ValueError(f"{source} has no predictions under a known name; it has {listed(present)}; {advice}")
@@ -119,7 +119,7 @@ def require_usable(
         means = " and ".join(str(keys.mean) for keys in predicted)
         raise ValueError(
             f"{source} has no reference values beside {means}: write them as REF_energy and REF_forces, give the file "
-            f"that has them as the reference, or {advice}. It has {listed(present)}"
+            f"that has them with --reference, or {advice}. It has {listed(present)}"
         )
 
 

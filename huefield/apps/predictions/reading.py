@@ -22,7 +22,7 @@ from huefield.evaluation.predictions import Marginals, Predictions
 def read_predictions(
     path: Path, *, keys: PredictionKeys | None = None, reference: Path | None = None, name: str | None = None
 ) -> Predictions:
-    """FramePrediction energies and forces with their uncertainties, and the reference values of the same structures.
+    """Predicted energies and forces with their uncertainties, and the reference values of the same structures.
 
     What was observed only in part of the frames is masked in the others; what was predicted only in part of them has
     means of NaN and variances of zero in the others. Frames that cannot be used (NaN predictions, negative variances,
@@ -32,8 +32,8 @@ def read_predictions(
     Args:
         path: the file with the predictions.
         keys: names of what is in it; None for those that are known.
-        reference: a file or store with the reference values, of the same structures in the same order; None where
-            they stand beside the predictions.
+        reference: a file or store with the reference values, of the same structures in the same order, or of more
+            if ``frame`` gives the number there of each; None where they stand beside the predictions.
         name: of the model; None for the one that the file states, or else the name of the file.
     """
     keys = keys or PredictionKeys()
@@ -74,11 +74,14 @@ class _Rows:
         block = self.structures
         return bool((block.has_energy & _there(self.energy)).any() or (block.has_forces & _there(self.forces)).any())
 
+    def are_numbered(self, below: float = np.inf) -> bool:
+        """Whether all structures have a number of their source, which has so many."""
+        return all(number is not None and number < below for number in self.numbers)
+
     def numbered(self) -> Block:
         """The structures with the numbers of their source, where all of them are known."""
         known = [number for number in self.numbers if number is not None]
-        whole = len(known) == len(self.numbers)
-        return replace(self.structures, frames=np.array(known, np.int64)) if whole else self.structures
+        return replace(self.structures, frames=np.array(known, np.int64)) if self.are_numbered() else self.structures
 
     def assembled(self, name: str, left_out: Counter[str]) -> Predictions:
         """All of it in a row."""
@@ -131,15 +134,16 @@ def _usable(
 def _compared(rows: _Rows, path: Path, keys: PredictionKeys, length: int, left_out: Counter[str]) -> _Rows:
     """The same structures with the reference values of another file."""
     reference = read_reference(path, keys)
-    if reference.length != length:
+    numbers = rows.structures.frames if reference.length == length else rows.numbered().frames
+    if reference.length != length and not rows.are_numbered(below=reference.length):
         raise ValueError(
             f"{path} has {reference.length} structures, but {rows.structures.source} has {length}: the reference must "
-            "be the same structures in the same order"
+            "be the same structures in the same order, or those that `frame` gives the numbers of"
         )
-    there = reference.has(rows.structures.frames)
+    there = reference.has(numbers)
     left_out["its reference cannot be used"] += int((~there).sum())
     kept = rows.select(there)
-    return replace(kept, structures=with_values_of(reference.at(kept.structures.frames), kept.structures))
+    return replace(kept, structures=with_values_of(reference.at(numbers[there]), kept.structures))
 
 
 def _require_any(rows: _Rows, length: int, left_out: Counter[str]) -> None:

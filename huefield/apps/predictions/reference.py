@@ -53,7 +53,10 @@ def read_reference(path: Path, keys: PredictionKeys) -> Reference:
     structures = joined(blocks, str(path))
     if not (structures.has_energy.any() or structures.has_forces.any()):
         wanted = ", ".join((*keys.reference_energy, *keys.reference_forces))
-        raise ValueError(f"{path} has no reference values: none of its structures has {wanted}; state reference_energy")
+        raise ValueError(
+            f"{path} has no reference values: none of its structures has {wanted}; name them, for instance "
+            """--keys '{"reference_energy": "dft_energy"}'"""
+        )
     numbers = structures.frames if isinstance(reader, AseReader) else np.arange(len(structures))
     return Reference(structures, numbers, len(structures) + len(faults))
 

@@ -1,11 +1,13 @@
 """Predictions as extended xyz, under the names that read_predictions and other tools know."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 from ase.data import chemical_symbols
+from ase.stress import full_3x3_to_voigt_6_stress
 from jaxtyping import Bool, Float
 
 from huefield.apps.predictions.frames import FRAME
@@ -18,44 +20,63 @@ from huefield.evaluation.predictions import Marginals, Predictions
 NUMBER = "%.17g"
 """Every double comes back as it was."""
 
-Columns = dict[str, Float[np.ndarray, "A 3"]]
-Entries = dict[str, Float[np.ndarray, "n ..."]]
+Columns = dict[str, Float[np.ndarray, "A k"]]
+Entries = dict[str, Float[np.ndarray, " n *k"]]
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write structures with predictions (``energy``, ``forces``), standard deviations and reference values.
 
     Uncertainties are ``energy_uncertainty`` and ``forces_uncertainty``, their parts have ``_aleatoric`` and
-    ``_epistemic`` behind that; what was observed is ``REF_energy``, ``REF_forces`` and ``REF_stress``. ``frame`` is the
-    number of a structure in its source. The file is written whole or not at all, frame by frame. What was left out is
-    not written, nor what was not predicted of a structure (a mean of NaN).
+    ``_epistemic`` behind that; ``stress`` likewise, where it was predicted. What each member says is
+    ``energy_ensemble``, and ``forces_ensemble`` with the three components of one member after the other in the columns
+    of an atom. What was observed is ``REF_energy``, ``REF_forces`` and ``REF_stress``. ``frame`` is the number of a
+    structure in its source. The file is written whole or not at all, frame by frame. What was left out is not written,
+    nor what was not predicted of a structure (a mean of NaN).
     """
+    with writing_predictions(path) as write:
+        write(predictions)
+
+
+@contextmanager
+def writing_predictions(path: Path) -> Iterator[Callable[[Predictions], None]]:
+    """Give a function that writes one lot of predictions after the other into a file: all of them, or no file."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(_frames(predictions))
+        yield lambda predictions: file.writelines(_frames(predictions))
 
 
 def _frames(predictions: Predictions) -> Iterator[str]:
-    block = predictions.structures
+    block, members = predictions.structures, predictions.members
     energies, forces = _deviations("energy", predictions.energy), _deviations("forces", predictions.forces)
+    stresses = _stresses(predictions.stress)
+    if members is not None:
+        energies["energy_ensemble"] = members.energy.T
+        forces["forces_ensemble"] = np.moveaxis(members.forces, 0, 1).reshape(len(block.positions), -1)
     joint: Entries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
     observed: Columns = {"REF_forces": block.forces}
-    with_energy, with_forces = _predicted(predictions)
+    with_energy, with_forces, with_stress = _predicted(predictions)
     for index in range(len(block)):
         atoms = slice(block.starts[index], block.starts[index + 1])
-        entries = {**(energies if with_energy[index] else {}), **joint}
+        entries = {
+            **(energies if with_energy[index] else {}),
+            **(stresses if with_stress[index] else {}),
+            **joint,
+        }
         columns = {**(forces if with_forces[index] else {}), **(observed if block.has_forces[index] else {})}
         yield f"{block.sizes[index]}\n{_comment(predictions, index, entries, columns)}\n"
         yield _rows(block, atoms, columns)
 
 
-def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Structures whose energy was predicted, and those with all forces."""
-    energy, forces, count = predictions.energy, predictions.forces, len(predictions)
-    with_energy = np.zeros(count, bool) if energy is None else np.isfinite(energy.mean)
-    if forces is None:
-        return with_energy, np.zeros(count, bool)
-    missing = ~np.isfinite(forces.mean).all(1)
-    return with_energy, np.bincount(predictions.structures.owners, missing, count) == 0
+def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], ...]:
+    """Structures whose energy was predicted, those with all forces, and those with a stress."""
+    energy, forces, stress, count = predictions.energy, predictions.forces, predictions.stress, len(predictions)
+    nothing = np.zeros(count, bool)
+    missing = np.ones(len(predictions.structures.positions), bool) if forces is None else np.isnan(forces.mean).any(1)
+    return (
+        nothing if energy is None else np.isfinite(energy.mean),
+        np.bincount(predictions.structures.owners, missing, count) == 0,
+        nothing if stress is None else np.isfinite(stress.mean).all((1, 2)),
+    )
 
 
 def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[np.ndarray, "*n"]]:
@@ -71,18 +92,27 @@ def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[n
     return {quantity: marginals.mean, **{key: np.sqrt(var) for key, var in variances.items() if var is not None}}
 
 
+def _stresses(marginals: Marginals | None) -> Entries:
+    """Nine components, which is how ASE wants a stress; of uncertainties the six that ASE gives of a stress."""
+    found = _deviations("stress", marginals)
+    return {
+        name: value.reshape(-1, 9) if name == "stress" else full_3x3_to_voigt_6_stress(value)
+        for name, value in found.items()
+    }
+
+
 def _comment(predictions: Predictions, index: int, entries: Entries, columns: Columns) -> str:
     block = predictions.structures
-    words = [f"Properties=species:S:1:pos:R:3{''.join(f':{name}:R:3' for name in columns)}"]
+    words = [f"Properties=species:S:1:pos:R:3{''.join(f':{n}:R:{c.shape[1]}' for n, c in columns.items())}"]
     if block.cells[index].any():
-        words.insert(0, f'Lattice="{_joined(block.cells[index])}"')
+        words.insert(0, f"Lattice={_joined(block.cells[index])}")
     words.append('pbc="' + " ".join("T" if periodic else "F" for periodic in block.pbc[index]) + '"')
     words.append(f"{FRAME}={block.frames[index]}")
-    words += [f"{key}={NUMBER % values[index]}" for key, values in entries.items()]
+    words += [f"{key}={_joined(values[index])}" for key, values in entries.items()]
     if block.has_energy[index]:
-        words.append(f"REF_energy={NUMBER % block.energy[index]}")
+        words.append(f"REF_energy={_joined(block.energy[index])}")
     if block.has_stress[index]:
-        words.append(f'REF_stress="{_joined(block.stress[index])}"')
+        words.append(f"REF_stress={_joined(block.stress[index])}")
     texts = {"group": block.groups[index], MODEL: predictions.name}
     words += [f"{key}={_text(text)}" for key, text in texts.items() if text]
     return " ".join(words)
@@ -96,8 +126,10 @@ def _rows(block: Block, atoms: slice, columns: Columns) -> str:
     return "".join(f"{symbol} {row}\n" for symbol in symbols) % tuple(values.ravel().tolist())
 
 
-def _joined(matrix: Float[np.ndarray, "3 3"]) -> str:
-    return " ".join(NUMBER % value for value in matrix.ravel())
+def _joined(numbers: Float[np.ndarray, "*k"] | np.float64) -> str:
+    """One number, or several in quotes."""
+    text = " ".join(NUMBER % value for value in np.ravel(numbers))
+    return f'"{text}"' if " " in text else text
 
 
 def _text(text: str) -> str:

@@ -157,7 +157,7 @@ def test_a_quantity_can_be_turned_off(tmp_path: Path) -> None:
 
 def test_a_stated_name_must_be_there(tmp_path: Path) -> None:
     path = written(tmp_path, frames())
-    with pytest.raises(ValueError, match=r"has no dft, which was stated as reference_energy; it has REF_energy, REF_f"):
+    with pytest.raises(ValueError, match=r"has no dft, which --keys has as reference_energy; it has REF_energy, REF_f"):
         read_predictions(path, keys=PredictionKeys(reference_energy=("dft",)))
 
 
@@ -337,7 +337,9 @@ def test_nothing_usable_is_an_error_with_the_reasons(tmp_path: Path) -> None:
 
 def test_no_predictions_is_an_error_that_lists_what_there_is(tmp_path: Path) -> None:
     images = [renamed(atoms, energy="e", forces="f") for atoms in frames()]
-    with pytest.raises(ValueError, match=r"no predictions under a known name; it has REF_energy, .*PredictionKeys\("):
+    with pytest.raises(
+        ValueError, match=r"no predictions under a known name; it has REF_energy, .*for instance --keys"
+    ):
         read_predictions(written(tmp_path, images))
 
 

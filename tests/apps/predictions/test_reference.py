@@ -78,6 +78,20 @@ def test_another_number_of_structures_is_an_error(tmp_path: Path) -> None:
         read_predictions(predicted, reference=reference)
 
 
+def test_some_structures_of_a_reference_are_found_by_their_numbers(tmp_path: Path) -> None:
+    """As where others could not be predicted."""
+    images = frames(5)
+    for number, atoms in enumerate(images):
+        atoms.info["frame"] = number
+    predicted, reference = separated(images, tmp_path)
+    ase.io.write(predicted, [ase.io.read(predicted, index=index) for index in (1, 4)])
+    found = read_predictions(predicted, reference=reference)
+    assert found.structures.energy.tolist() == [images[i].info["REF_energy"] for i in (1, 4)]
+    ase.io.write(reference, ase.io.read(reference, index=":4"))
+    with pytest.raises(ValueError, match=r"has 4 structures, but .*predicted.xyz has 2: .* `frame` gives the numbers"):
+        read_predictions(predicted, reference=reference)
+
+
 @pytest.mark.parametrize(
     ("other", "what"),
     [

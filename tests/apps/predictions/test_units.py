@@ -106,3 +106,43 @@ def test_both_quantities_are_named_together() -> None:
 def test_quantities_that_are_not_there_have_no_remark() -> None:
     found = predicted()
     assert unit_remark(replace(found, energy=None, forces=None)) is None
+
+
+@pytest.mark.parametrize(("factor", "error"), [(1.0, 0.02), (1.0, 0.4), (0.6, 0.02)])
+def test_opposite_signs_are_named_though_the_model_be_poor(factor: float, error: float) -> None:
+    found = predicted()
+    noise = np.random.default_rng(1).normal(size=found.structures.forces.shape)
+    forces = factor * found.structures.forces + error * noise
+    turned = replace(found, forces=Marginals(-forces, np.full_like(forces, 0.1)))
+    assert "predicted and reference forces have opposite signs" in unit_remark(turned)
+    assert unit_remark(replace(found, forces=Marginals(forces, np.full_like(forces, 0.1)))) is None
+
+
+def test_gradients_in_atomic_units_are_named_as_both() -> None:
+    remark = unit_remark(scaled(predicted(), forces=-FORCE_UNITS["hartree/bohr"]))
+    assert "have opposite signs, and the reference forces seem to be in hartree/bohr (" in remark
+
+
+@pytest.mark.parametrize(("count", "factor", "error"), [(1, 1.0, 0.3), (20, 0.1, 0.02), (20, 1.0, 1.0), (20, 5.0, 0.1)])
+def test_forces_that_happen_to_point_the_other_way_have_no_remark(count: int, factor: float, error: float) -> None:
+    """Few of them, or of another size: a model that was not trained can do that."""
+    found = predicted(count)
+    forces = found.structures.forces
+    noise = np.random.default_rng(0).normal(size=forces.shape)
+    turned = replace(found, forces=Marginals(-factor * forces + error * noise, np.ones_like(forces)))
+    assert unit_remark(turned) is None
+
+
+def test_another_level_of_theory_is_not_taken_for_energies_per_atom() -> None:
+    """Acetylacetone at PBE and at GFN2-xTB: totals differ by 15.08, which is nearly its 15 atoms."""
+    rng = np.random.default_rng(0)
+    elements = np.array([6] * 5 + [8] * 2 + [1] * 8, np.uint8)
+    structures = [
+        Structure(elements, rng.normal(size=(15, 3)), energy=-9391.25 + 0.4 * rng.normal()) for _ in range(30)
+    ]
+    block = pack(structures, np.arange(30), "made")
+    xtb = -622.71 + 0.9 * (block.energy + 9391.25)
+    found = Predictions("xtb", block, Marginals(xtb, np.full(30, 0.01)), None)
+    assert unit_remark(found) is None
+    per_atom = replace(found, energy=Marginals(block.energy / 15 + 0.002 * rng.normal(size=30), np.full(30, 0.01)))
+    assert "predicted energies seem to be energies per atom" in unit_remark(per_atom)

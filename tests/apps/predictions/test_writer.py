@@ -4,10 +4,11 @@ from pathlib import Path
 import ase.io
 import numpy as np
 import pytest
+from ase.stress import full_3x3_to_voigt_6_stress
 
-from huefield.apps.predictions import read_predictions, write_predictions
+from huefield.apps.predictions import read_predictions, write_predictions, writing_predictions
 from huefield.core.structure import Structure, pack
-from huefield.evaluation.predictions import Marginals, Predictions
+from huefield.evaluation.predictions import Marginals, MemberMeans, Predictions
 
 
 def marginals(shape: tuple[int, ...], rng: np.random.Generator) -> Marginals:
@@ -147,6 +148,50 @@ def test_other_tools_find_the_names_of_the_design(tmp_path: Path) -> None:
     np.testing.assert_array_equal(atoms.arrays["forces_uncertainty"], np.sqrt(expected.forces.variance[3:11]))
     assert {"energy_uncertainty", "energy_uncertainty_aleatoric"} <= atoms.info.keys()
     assert {"forces_uncertainty_aleatoric", "forces_uncertainty_epistemic"} <= atoms.arrays.keys()
+
+
+@pytest.mark.parametrize("count", [1, 5, 9])
+def test_members_are_read_back_by_ase(tmp_path: Path, count: int) -> None:
+    rng, full = np.random.default_rng(0), made()
+    members = MemberMeans(rng.normal(size=(count, 6)), rng.normal(size=(count, len(full.structures.positions), 3)))
+    write_predictions(tmp_path / "predictions.xyz", replace(full, members=members))
+    for index, atoms in enumerate(ase.io.iread(tmp_path / "predictions.xyz")):
+        rows = slice(full.structures.starts[index], full.structures.starts[index + 1])
+        np.testing.assert_array_equal(np.atleast_1d(atoms.info["energy_ensemble"]), members.energy[:, index])
+        forces = atoms.arrays["forces_ensemble"].reshape(len(atoms), -1, 3).swapaxes(0, 1)
+        np.testing.assert_array_equal(forces, members.forces[:, rows])
+    assert_same(read_predictions(tmp_path / "predictions.xyz"), full)
+
+
+def test_stresses_are_read_back_by_ase(tmp_path: Path) -> None:
+    """Of structures that have them, in ASE's order of six components."""
+    rng, full = np.random.default_rng(0), made()
+    tensors = rng.normal(size=(4, 6, 3, 3))
+    mean, noise, spread = (tensors + tensors.swapaxes(2, 3))[:3]
+    mean[2] = np.nan
+    stress = Marginals(mean, noise**2 + spread**2, noise**2, spread**2)
+    write_predictions(tmp_path / "predictions.xyz", replace(full, stress=stress))
+    frames = ase.io.read(tmp_path / "predictions.xyz", ":")
+    np.testing.assert_array_equal(frames[1].calc.results["stress"], full_3x3_to_voigt_6_stress(mean[1]))
+    for name, part in (
+        ("", stress.variance),
+        ("_aleatoric", stress.aleatoric_var),
+        ("_epistemic", stress.epistemic_var),
+    ):
+        expected = full_3x3_to_voigt_6_stress(np.sqrt(part[1]))
+        np.testing.assert_allclose(frames[1].info[f"stress_uncertainty{name}"], expected, rtol=1e-15)
+    assert "stress" not in frames[2].calc.results
+    assert "stress_uncertainty" not in frames[2].info
+    assert_same(read_predictions(tmp_path / "predictions.xyz"), full)
+
+
+def test_one_lot_after_the_other_is_one_file(tmp_path: Path) -> None:
+    full = made()
+    write_predictions(tmp_path / "whole.xyz", full)
+    with writing_predictions(tmp_path / "parts.xyz") as write:
+        for keep in (np.arange(6) < 2, np.arange(6) >= 2):
+            write(full.select(keep))
+    assert (tmp_path / "parts.xyz").read_text() == (tmp_path / "whole.xyz").read_text()
 
 
 def test_a_failure_leaves_the_file_that_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,108 @@
+"""``huefield neb``."""
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from huefield.apps.cli.progress import SECONDS_BETWEEN_LINES
+
+if TYPE_CHECKING:
+    from ase import Atoms
+
+    from huefield.apps.paths import PathReport, ReactionPath
+
+
+def neb(
+    model: Annotated[Path, typer.Argument(help="Model file.")],
+    reactant: Annotated[Path, typer.Argument(help="Structure, in any format of ASE; of several frames the last.")],
+    product: Annotated[Path, typer.Argument(help="The same atoms in the same order.")],
+    out: Annotated[Path, typer.Option(help="Folder for path, numbers and figure.")] = Path("neb"),
+    images: Annotated[int, typer.Option(min=3, help="Structures on the path, both ends included.")] = 11,
+    fmax: Annotated[float, typer.Option(help="Largest force across the path at the end, in eV/Å.")] = 0.05,
+    steps: Annotated[int, typer.Option(min=1, help="Of the optimiser, at most.")] = 1000,
+    climb: Annotated[bool, typer.Option(help="Let the highest image climb to the saddle point.")] = True,
+    relax_ends: Annotated[bool, typer.Option(help="Relax reactant and product first.")] = True,
+    start_from: Annotated[Path | None, typer.Option(help="A path to begin with, such as path.xyz of before.")] = None,
+) -> None:
+    """Find a reaction path; barrier and reaction energy come with error bars."""
+    from ase.io import read
+
+    from huefield.apps.calculator import Calculator
+    from huefield.apps.cli.progress import stopping_politely, use_compilation_cache
+    from huefield.apps.paths import PathConfig, PathStoppedError, find_path, save_path
+
+    use_compilation_cache()
+    settings = PathConfig(images=images, fmax_ev_per_angstrom=fmax, steps=steps, climb=climb, relax_ends=relax_ends)
+    first, last = (_last_frame(file) for file in (reactant, product))
+    through = [] if start_from is None else list(read(start_from, ":"))
+    calculator = Calculator(model)
+    try:
+        with stopping_politely("after this step") as should_stop, _progress() as show:
+            found = find_path(calculator, first, last, settings, through=through, report=show, should_stop=should_stop)
+    except PathStoppedError as stopped:
+        typer.echo(f"{stopped}; nothing was written", err=True)
+        raise typer.Exit(130) from stopped
+    files = save_path(found, out)
+    _say(found, settings.fmax_ev_per_angstrom)
+    typer.echo("Wrote " + ", ".join(map(str, files)))
+    if not found.converged:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[["PathReport"], None]]:
+    """Give a function that shows how far it is: a live line, or one now and then."""
+    if not sys.stderr.isatty():
+        last = -math.inf
+
+        def tell(report: "PathReport") -> None:
+            nonlocal last
+            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+                typer.echo(_line(report), err=True)
+                last = time.monotonic()
+
+        yield tell
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("compiling") as status:
+        yield lambda report: status.update(_line(report))
+
+
+def _line(report: "PathReport") -> str:
+    return f"{report.what}, step {report.step}: largest force {report.fmax:.3f} eV/Å, down to {report.aim:g}"
+
+
+def _last_frame(path: Path) -> "Atoms":
+    from ase.io import read
+
+    atoms = read(path)
+    return atoms if not isinstance(atoms, list) else atoms[-1]
+
+
+def _say(found: "ReactionPath", aim: float) -> None:
+    names = {
+        "barrier": found.barrier, "reverse barrier": found.reverse_barrier, "reaction energy": found.reaction_energy,
+    }  # fmt: skip
+    typer.echo(f"{'':>16} {'eV':>8} {'±':>7} {'noise':>7} {'members':>8} {'if independent':>15}")
+    for name, each in names.items():
+        typer.echo(
+            f"{name:>16} {each.value:8.3f} {each.uncertainty:7.3f} {each.uncertainty_aleatoric:7.3f} "
+            f"{each.uncertainty_epistemic:8.3f} {each.uncertainty_if_independent:15.3f}"
+        )
+    low, high = found.barrier_range()
+    typer.echo(f"With the uncertainty of all images, the barrier is between {low:.3f} and {high:.3f} eV (68 %)")
+    if found.top in (0, len(found.images) - 1):
+        typer.echo("The path has no barrier: it rises or falls all the way", err=True)
+    if not found.converged:
+        typer.echo(
+            f"The band did not converge: the largest force across it is {found.fmax:.3f} eV/Å, not {aim:g}. Go on with "
+            "--start-from PATH.xyz, or give more --steps",
+            err=True,
+        )

@@ -1,0 +1,109 @@
+"""The joint distribution of the energy and the forces of one structure, in the terms of people who use ASE."""
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+from huefield.core import Gaussian
+from huefield.core.observable import Observable
+from huefield.core.structure import Structure
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate:
+    """Some numbers that are linear in energy and forces, as the model sees them."""
+
+    mean: Float[np.ndarray, " Q"]
+    aleatoric_cov: Float[np.ndarray, "Q Q"]
+    epistemic_cov: Float[np.ndarray, "Q Q"]
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "Q Q"]:
+        """Of noise and members together."""
+        return self.aleatoric_cov + self.epistemic_cov
+
+    @property
+    def uncertainty(self) -> Float[np.ndarray, " Q"]:
+        """Standard deviations."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def uncertainty_aleatoric(self) -> Float[np.ndarray, " Q"]:
+        """Of the noise."""
+        return np.sqrt(np.diag(self.aleatoric_cov))
+
+    @property
+    def uncertainty_epistemic(self) -> Float[np.ndarray, " Q"]:
+        """Of the disagreement of members."""
+        return np.sqrt(np.diag(self.epistemic_cov))
+
+
+@dataclass(frozen=True, eq=False)
+class JointDistribution:
+    """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure."""
+
+    gaussian: Gaussian
+    """Of the energy without those of single atoms."""
+    structure: Structure
+    atom_energies: float
+    """Their sum over the structure [eV]."""
+
+    @property
+    def energy(self) -> float:
+        """Mean total energy."""
+        return float(self.gaussian.mean.energy[0]) + self.atom_energies
+
+    @property
+    def forces(self) -> Float[np.ndarray, "N 3"]:
+        """Mean forces."""
+        return np.asarray(self.gaussian.mean.forces, float)
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "n n"]:
+        """Of (E, F_1x, F_1y, ...), 1 + 3N rows and columns."""
+        return self.gaussian.covariance(0)
+
+    def samples(self, count: int, *, seed: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n N 3"]]:
+        """Energies and forces that belong together, drawn at random."""
+        with self._precision():
+            drawn = self.gaussian.samples(count, key=jax.random.key(seed))
+        return np.asarray(drawn.energy, float)[:, 0] + self.atom_energies, np.asarray(drawn.forces, float)
+
+    def force_along(self, direction: ArrayLike) -> Estimate:
+        """The force along a direction in configuration space (N × 3, normalised here), such as a reaction path's."""
+        weights = np.asarray(direction, float)
+        return self.linear((weights / np.linalg.norm(weights))[None])
+
+    def net_force(self) -> Estimate:
+        """The sum of all forces: three components."""
+        return self.linear(np.broadcast_to(np.eye(3)[:, None], (3, len(self.structure), 3)))
+
+    def net_torque(self) -> Estimate:
+        """The torque about the mean of the positions: Σ_i (r_i − r̄) × F_i, three components, [eV]."""
+        x, y, z = (self.structure.positions - self.structure.positions.mean(0)).T
+        zero = np.zeros_like(x)
+        weights = np.stack([np.stack(rows, axis=1) for rows in ((zero, -z, y), (z, zero, -x), (-y, x, zero))])
+        return self.linear(weights)
+
+    def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> Estimate:
+        """Any observables Σ_i w_i·F_i + v E.
+
+        Args:
+            forces: w, Q × N × 3.
+            energy: v, one number for each observable; None for 0.
+        """
+        weights = np.asarray(forces, float)
+        of_energy = np.zeros(len(weights)) if energy is None else np.asarray(energy, float)
+        with self._precision():
+            found = self.gaussian.linear(Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights)))
+        mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))
+        return Estimate(mean + of_energy * self.atom_energies, noise, spread)
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """That of the Gaussian, whatever JAX is set to."""
+        return jax.enable_x64(self.gaussian.mean.energy.dtype == np.float64)

@@ -1,0 +1,114 @@
+"""Predict the structures of a file of any size, in constant memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from huefield import modelfile
+from huefield.apps.convert import is_store, read_any
+from huefield.apps.evaluate import names_of
+from huefield.apps.folders import folder_for_results
+from huefield.apps.predictions import predict_blocks, writing_predictions
+from huefield.data.base import BadFrameError, Fault
+from huefield.data.reading import ReaderConfig
+from huefield.data.store import Store
+
+SUFFIXES = (".xyz", ".extxyz")
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Structures that were left out for one reason."""
+
+    first: Fault
+    count: int
+
+
+@dataclass(frozen=True)
+class PredictedFile:
+    """What was predicted, and where it is."""
+
+    path: Path
+    structures: int
+    with_stress: int
+    skipped: tuple[Skipped, ...]
+
+
+def predict_file(
+    model: str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    reader: ReaderConfig | None = None,
+    stress: bool = True,
+    members: bool = False,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    report: Callable[[int, int | None], None] = lambda done, total: None,
+) -> PredictedFile:
+    """Predict all structures of a file, in its order, and write them as extended xyz (docs/predictions.md).
+
+    The file is read, predicted and written some thousand structures at a time, and written whole or not at all.
+
+    Args:
+        model: a model file.
+        source: a file that readers know, or a store.
+        out: the file to write, ``NAME.xyz`` or ``NAME.extxyz``.
+        reader: how to read the source; None to look at it.
+        stress: whether to predict the stress of structures that are periodic in three directions.
+        members: whether to write what each member says.
+        skip_bad: whether to leave out frames that are damaged or that the model cannot do, instead of raising.
+        overwrite: whether a file at ``out`` is replaced.
+        report: is told how many structures are predicted, and of how many where that is known.
+    """
+    source, target = Path(source), Path(out)
+    _require_free(source, target, overwrite)
+    ensemble = modelfile.load(model)
+    skipped: dict[str, Skipped] = {}
+
+    def skip(fault: Fault) -> None:
+        before = skipped.get(fault.reason, Skipped(fault, 0))
+        skipped[fault.reason] = Skipped(before.first, before.count + 1)
+
+    total = len(Store.open(source)) if is_store(source) else None
+    structures = with_stress = 0
+    with folder_for_results(target.parent), writing_predictions(target) as write:
+        blocks = read_any(source, reader, on_fault=skip if skip_bad else _refuse_damaged)
+        for found in predict_blocks(
+            ensemble,
+            blocks,
+            names_of([Path(model)])[0],
+            stress=stress,
+            members=members,
+            on_fault=skip if skip_bad else _refuse_strange,
+            report=lambda done: report(done, total),
+        ):
+            write(found)
+            structures += len(found)
+            with_stress += 0 if found.stress is None else int(found.structures.pbc.all(1).sum())
+        if not structures:
+            reasons = "; ".join(f"{each.first} ({each.count})" for each in skipped.values())
+            raise BadFrameError(f"{source} has no structure that can be predicted: {reasons}")
+    return PredictedFile(target, structures, with_stress, tuple(skipped.values()))
+
+
+def _require_free(source: Path, target: Path, overwrite: bool) -> None:
+    """Raise at once where the result could not be written."""
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file or store {source}")
+    if target.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"predictions are written as extended xyz: call them NAME.extxyz or NAME.xyz, not {target}")
+    if target.resolve() == source.resolve():
+        raise ValueError(f"{source} would be overwritten with its predictions: write to another file")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder: name a file in it")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{target} exists: choose another name, or replace it with --overwrite")
+
+
+def _refuse_damaged(fault: Fault) -> None:
+    raise BadFrameError(f"{fault}. Mend it, or leave such structures out with --skip-bad")
+
+
+def _refuse_strange(fault: Fault) -> None:
+    raise BadFrameError(f"{fault}. Train one that can do it, or leave such structures out with --skip-bad")

@@ -1,0 +1,66 @@
+"""The picture of a reaction path: energies from reactant to product, with a band for what is not known."""
+
+from pathlib import Path
+
+import numpy as np
+from ase.utils.forcecurve import fit_images
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.interpolate import PchipInterpolator
+
+from huefield.apps.paths import ReactionPath
+from huefield.core.files import replacing
+from huefield.evaluation import plots
+
+WIDTH = 2.0
+"""Standard deviations that bands and bars reach to each side."""
+
+
+def save_profile(found: ReactionPath, path: Path) -> tuple[Path, ...]:
+    """Draw the profile as PNG and PDF; the files."""
+    files = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "pdf"))
+    with plots.publication_style():
+        figure = Figure(figsize=(4.6, 3.3), layout="constrained")
+        draw_profile(figure.subplots(), found)
+        for file in files:
+            with replacing(file) as temporary:
+                figure.savefig(temporary, format=file.suffix[1:], dpi=200)
+    return files
+
+
+def draw_profile(ax: Axes, found: ReactionPath) -> None:
+    """Energies above the reactant, the band of these differences, and what it would be were errors independent."""
+    fit = fit_images(list(found.images))
+    at, fine = np.asarray(fit.path, float), np.asarray(fit.fit_path, float)
+    energies = found.energies
+    relative, curve = energies.energy - energies.energy[0], np.asarray(fit.fit_energies, float)
+    band = _smooth(at, WIDTH * energies.relative_to(0), fine)
+    ax.fill_between(fine, curve - band, curve + band, color=plots.EPISTEMIC, alpha=0.3, lw=0, label=f"±{WIDTH:g}σ")
+    apart = WIDTH * np.hypot(energies.uncertainty, energies.uncertainty[0])
+    for sign, label in ((-1, None), (1, "were errors independent")):
+        ax.plot(at[1:], (relative + sign * apart)[1:], ":", color=plots.TRUTH, lw=0.9, label=label)
+    ax.plot(fine, curve, color=plots.MEAN)
+    ax.plot(at, relative, "o", color=plots.MEAN, ms=3.0)
+    top = found.top
+    ax.annotate(
+        str(found.barrier),
+        (at[top], relative[top]),
+        xytext=(0, 8),
+        textcoords="offset points",
+        ha="center",
+    )
+    ax.annotate(
+        str(found.reaction_energy),
+        (at[-1], relative[-1]),
+        xytext=(0, 8),
+        textcoords="offset points",
+        ha="right",
+    )
+    ax.set(xlabel="distance along the path (Å)", ylabel="energy above the reactant (eV)")
+    ax.margins(y=0.16)
+    ax.legend(loc="best")
+
+
+def _smooth(at: Float[np.ndarray, " n"], values: Float[np.ndarray, " n"], fine: Float[np.ndarray, " m"]) -> np.ndarray:
+    return np.maximum(PchipInterpolator(at, values)(fine), 0.0)

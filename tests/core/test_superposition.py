@@ -1,0 +1,91 @@
+"""Structures laid upon each other: what does not change energies does not change distances."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+from huefield.core.structure import Structure
+from huefield.core.superposition import rotation_onto, superpose
+
+NUMBERS = np.array([6, 1, 1, 8, 1, 6], np.uint8)
+
+
+def molecule(seed: int = 0) -> Structure:
+    return Structure(NUMBERS, np.random.default_rng(seed).normal(size=(6, 3)) * [1.5, 1.0, 0.8])
+
+
+def distance(a: Structure, b: Structure, **options: bool) -> float:
+    first, second = superpose([a, b], **options).positions
+    return float(np.linalg.norm(first - second))
+
+
+def turned(structure: Structure, seed: int = 0) -> Structure:
+    rotation = Rotation.random(random_state=seed).as_matrix()
+    return replace(structure, positions=structure.positions @ rotation + [3.0, -1.0, 0.5])
+
+
+def test_a_turned_and_shifted_structure_is_the_same() -> None:
+    assert distance(molecule(), turned(molecule()), match=False) < 1e-7
+
+
+def test_exchanged_like_atoms_are_the_same() -> None:
+    swapped = molecule().positions[[0, 4, 1, 3, 2, 5]]
+    assert distance(molecule(), replace(turned(molecule()), positions=swapped)) < 1e-7
+    assert distance(molecule(), replace(molecule(), positions=swapped), match=False) > 0.5
+
+
+def test_atoms_in_another_order_are_named_by_order() -> None:
+    order = np.array([3, 5, 1, 0, 4, 2])
+    shuffled = Structure(NUMBERS[order], molecule().positions[order])
+    laid = superpose([molecule(), shuffled])
+    assert np.linalg.norm(laid.positions[0] - laid.positions[1]) < 1e-7
+    np.testing.assert_array_equal(NUMBERS[order][laid.order[1]], NUMBERS[laid.order[0]])
+
+
+def test_a_mirror_image_is_not_the_same() -> None:
+    mirrored = replace(molecule(), positions=molecule().positions * [1, 1, -1])
+    assert distance(molecule(), mirrored, match=False) > 0.3
+
+
+def test_two_structures_are_superposed_as_well_as_can_be() -> None:
+    a, b = molecule(0), molecule(1)
+    expected = Rotation.align_vectors(a.positions - a.positions.mean(0), b.positions - b.positions.mean(0))[1]
+    assert distance(a, b, match=False) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_rotation_is_proper_even_for_mirror_images_and_planes() -> None:
+    flat = np.array([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0]])
+    for positions in (molecule().positions, flat):
+        rotation = rotation_onto(positions, positions * [1, 1, -1])
+        assert np.linalg.det(rotation) == pytest.approx(1.0)
+        np.testing.assert_allclose(rotation @ rotation.T, np.eye(3), atol=1e-12)
+
+
+def test_crystals_are_compared_at_nearest_images_and_not_turned() -> None:
+    cell = np.diag([4.0, 5.0, 6.0])
+    crystal = Structure(NUMBERS, molecule().positions, cell, np.ones(3, bool))
+    moved = crystal.positions + np.array([0.3, 0.2, 0.1]) + np.outer(np.arange(6) % 2, cell[1])
+    assert distance(crystal, replace(crystal, positions=moved)) < 1e-9
+    assert distance(crystal, replace(turned(crystal))) > 0.5
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Structure(np.array([6, 1, 1, 8, 1, 7], np.uint8), molecule().positions), "not made of the same atoms"),
+        (replace(molecule(), pbc=np.ones(3, bool), cell=np.eye(3) * 9), "not periodic in the same directions"),
+    ],
+)
+def test_what_cannot_be_compared(other: Structure, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        superpose([molecule(), other])
+
+
+def test_crystals_in_different_cells_and_nothing() -> None:
+    crystal = Structure(NUMBERS, molecule().positions, np.eye(3) * 5, np.ones(3, bool))
+    with pytest.raises(ValueError, match="cells of these structures differ"):
+        superpose([crystal, replace(crystal, cell=np.eye(3) * 6)])
+    with pytest.raises(ValueError, match="no structures"):
+        superpose([])
