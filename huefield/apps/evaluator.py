@@ -86,6 +86,11 @@ class Evaluator:
         """How many programs were compiled."""
         return sum(program._cache_size() for program in (self._mean, self._uncertain, self._joint))
 
+    @property
+    def precision(self) -> str:
+        """Of the parameters."""
+        return self._dtype.name
+
     def sibling(self) -> "Evaluator":
         """Another one with the same compiled programs, for a structure of its own."""
         other = copy(self)

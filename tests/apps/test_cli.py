@@ -84,7 +84,7 @@ def test_toy_from_the_command_line(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         result = run(HUEFIELD, "toy", "--out", tmp_path / folder, "--members", "2", "--seed", "7")
         assert result.returncode == 0, result.stderr
-        assert "NLLStage 2000/2000" in result.stderr
+        assert "nll 2000/2000" in result.stderr
     first, second = ((tmp_path / folder / "toy-colored.json").read_text() for folder in ("a", "b"))
     assert first == second
     assert json.loads(first)["config"]["seed"] == 7
