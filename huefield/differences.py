@@ -15,7 +15,11 @@ from jaxtyping import Float
 
 from huefield.core.structure import Structure
 from huefield.core.superposition import superpose
+from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibration import ONE_SIGMA
 from huefield.noise.correlation import correlation
+
+UNCALIBRATED = EnergyForcesCalibration()
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,27 @@ class EnergyDifference:
     uncertainty_epistemic: float
     uncertainty_if_independent: float
     """What the error bars of both energies would give, were their errors independent."""
+    calibration: EnergyForcesCalibration = UNCALIBRATED
+    """Which the energies have been through already."""
+
+    def half_width(self, coverage: float) -> float:
+        """Half-width of an interval that holds the true difference with this probability.
+
+        By quantiles of what was observed where the model is calibrated for differences, else by a normal law.
+        """
+        one_sigma = self.calibration.difference_width(ONE_SIGMA)
+        return self.uncertainty * self.calibration.difference_width(coverage) / one_sigma
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return {
+            "value": self.value,
+            "uncertainty": self.uncertainty,
+            "uncertainty_aleatoric": self.uncertainty_aleatoric,
+            "uncertainty_epistemic": self.uncertainty_epistemic,
+            "uncertainty_if_independent": self.uncertainty_if_independent,
+            "half_width_95": self.half_width(0.95),
+        }
 
     def __str__(self) -> str:
         return f"{round(self.value, 3) + 0.0:.3f} ± {self.uncertainty:.3f} eV"
@@ -44,11 +69,18 @@ class EnergyCovariance:
     epistemic: Float[np.ndarray, "n n"]
     members: Float[np.ndarray, "M n"]
     """Total energies of each member."""
+    calibration: EnergyForcesCalibration = UNCALIBRATED
+    """Which all of it has been through; differences get the rest of theirs here."""
 
     @property
     def total(self) -> Float[np.ndarray, "n n"]:
         """Covariance of noise and members together [eV²]: positive semi-definite."""
         return self.aleatoric + self.epistemic
+
+    @property
+    def of_differences(self) -> Float[np.ndarray, "n n"]:
+        """The covariance that differences have: the total, with their own calibration."""
+        return self._scale() ** 2 * self.total
 
     @property
     def uncertainty(self) -> Float[np.ndarray, " n"]:
@@ -61,14 +93,19 @@ class EnergyCovariance:
     def difference(self, a: int, b: int) -> EnergyDifference:
         """E(b) − E(a)."""
         variances = [_of_difference(part, a, b) for part in (self.total, self.aleatoric, self.epistemic)]
-        total, noise, spread = np.sqrt(variances).tolist()
+        total, noise, spread = (self._scale() * np.sqrt(variances)).tolist()
         independent = float(np.sqrt(self.total[a, a] + self.total[b, b]))
-        return EnergyDifference(float(self.energy[b] - self.energy[a]), total, noise, spread, independent)
+        value = float(self.energy[b] - self.energy[a])
+        return EnergyDifference(value, total, noise, spread, independent, self.calibration)
 
     def relative_to(self, reference: int) -> Float[np.ndarray, " n"]:
         """Standard deviation of each energy less that of a reference."""
         variance = np.diag(self.total) + self.total[reference, reference] - 2.0 * self.total[reference]
-        return np.sqrt(np.maximum(variance, 0.0))
+        return self._scale() * np.sqrt(np.maximum(variance, 0.0))
+
+    def _scale(self) -> float:
+        """Of standard deviations of differences, so that they hold 68.27 %."""
+        return self.calibration.difference_width(ONE_SIGMA)
 
 
 def _of_difference(covariance: Float[np.ndarray, "n n"], a: int, b: int) -> float:
@@ -90,6 +127,8 @@ class EnergyTerms:
     """γ of each process on the atoms of each structure."""
     factors: Float[np.ndarray, " n"]
     """Calibrated over predicted variance of each energy."""
+    calibration: EnergyForcesCalibration = UNCALIBRATED
+    """Of the ensemble."""
 
     @classmethod
     def joined(cls, parts: Sequence["EnergyTerms"]) -> "EnergyTerms":
@@ -104,6 +143,7 @@ class EnergyTerms:
             structures=tuple(structure for part in parts for structure in part.structures),
             inverse_lengths=tuple(lengths for part in parts for lengths in part.inverse_lengths),
             **arrays,
+            calibration=parts[0].calibration,
         )
 
     def covariance(self, which: Sequence[int] | None = None, *, match: bool = True) -> EnergyCovariance:
@@ -126,4 +166,5 @@ class EnergyTerms:
         energies, roots = self.members[:, chosen], np.sqrt(self.factors[chosen])
         mean = energies.mean(0)
         spread = (energies - mean) * roots
-        return EnergyCovariance(mean, roots[:, None] * roots * aleatoric, spread.T @ spread / count, mean + spread)
+        noise = roots[:, None] * roots * aleatoric
+        return EnergyCovariance(mean, noise, spread.T @ spread / count, mean + spread, self.calibration)

@@ -324,6 +324,7 @@ class Ensemble(eqx.Module):
         graph = make_batch(structures, self.members.potential.atomic_config.cutoff_angstrom, ()).graph
         self.members.potential.require_fit(graph)
         energy, white_var, levels, inverse_lengths = jax.device_get(_compiled_terms(self, graph))
+        calibration = self.calibration or EnergyForcesCalibration()
         variance = np.mean(white_var + (levels**2).sum(1), axis=0) + energy.var(0)
         ends, count = np.cumsum([len(s) for s in structures]), len(structures)
         return EnergyTerms(
@@ -332,7 +333,8 @@ class Ensemble(eqx.Module):
             white_var=white_var[:, :count],
             levels=levels[..., :count],
             inverse_lengths=tuple(np.split(inverse_lengths[..., : ends[-1]], ends[:-1], axis=-1)),
-            factors=(self.calibration or EnergyForcesCalibration()).energy_factors(variance[:count]),
+            factors=calibration.energy_factors(variance[:count]),
+            calibration=calibration,
         )
 
     def _atom_energies(self, graph: Graph) -> Float[np.ndarray, " S"]:

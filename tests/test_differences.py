@@ -10,7 +10,7 @@ from huefield.core.structure import Structure
 from huefield.data.batching import make_batch
 from huefield.differences import EnergyCovariance
 from huefield.evaluation.calibrated import EnergyForcesCalibration
-from huefield.evaluation.calibration import ScaleCalibration
+from huefield.evaluation.calibration import ONE_SIGMA, ConformalCalibration, ScaleCalibration
 from huefield.forcefield import Ensemble, ForceField
 from tests.potentials.painn_cases import molecule, randomised
 from tests.training.helpers import POTENTIAL
@@ -129,3 +129,17 @@ def test_many_structures_of_any_atoms_are_predicted_together(colored: Ensemble) 
     found = terms.covariance([35, 35])
     assert isinstance(found, EnergyCovariance)
     np.testing.assert_allclose(found.total, alone.total, rtol=1e-8)
+
+
+def test_differences_have_a_calibration_of_their_own(colored: Ensemble) -> None:
+    shares, widths = (0.5, ONE_SIGMA, 0.95), (0.5, 2.0, 6.0)
+    calibration = EnergyForcesCalibration(differences=ConformalCalibration(coverages=shares, widths=widths))
+    before, after = (each.energy_covariance(path(3)) for each in (colored, colored.with_calibration(calibration)))
+    np.testing.assert_allclose(after.total, before.total)
+    np.testing.assert_allclose(after.of_differences, 4.0 * before.total)
+    np.testing.assert_allclose(after.relative_to(1), 2.0 * before.relative_to(1))
+    raw, wide = before.difference(0, 2), after.difference(0, 2)
+    assert wide.uncertainty == pytest.approx(2.0 * raw.uncertainty)
+    assert wide.half_width(0.95) == pytest.approx(6.0 * raw.uncertainty)
+    assert raw.half_width(0.95) == pytest.approx(1.959964 * raw.uncertainty)
+    assert wide.as_dict()["half_width_95"] == wide.half_width(0.95)

@@ -6,7 +6,9 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool
 
+from huefield.apps.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.apps.predictions import Report, predict_part, remarks_on, unit_remark
+from huefield.core.structure import Block
 from huefield.data.dataset import Part
 from huefield.evaluation.calibrated import EnergyForcesCalibration, atom_level
 from huefield.evaluation.calibration import (
@@ -39,17 +41,23 @@ class Calibrated:
     remarks: tuple[str, ...]
     calibration: EnergyForcesCalibration | None
     """None after a fit of γ."""
+    pairs: EnergyPairs | None = None
+    """Of those structures, where differences of energies were calibrated."""
 
     def coverage(self) -> dict[str, list[tuple[float, float]]]:
         """By quantity: promised shares of observations, and the shares that calibrated intervals hold."""
         found = {"energies": self.after.observed_energies(), "forces": self.after.observed_forces()}
         calibration = self.calibration or EnergyForcesCalibration()
         widths = {share: calibration.interval_widths(share) for share in SHARES if share <= calibration.most_promised}
-        return {
+        held = {
             name: [(share, _held(each, width[number])) for share, width in widths.items()]
             for number, (name, each) in enumerate(found.items())
             if each is not None
         }
+        if self.pairs is not None and len(self.pairs):
+            differences = [(share, self.pairs.held(calibration.difference_width(share))) for share in widths]
+            held["differences of energies"] = differences
+        return held
 
     def evaluations(self) -> tuple[Evaluation, Evaluation]:
         """Metrics before and after."""
@@ -89,13 +97,23 @@ def calibrate(
     else:
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
+        changed = _with_differences(changed, before.select(fitted).structures)
     after = predict_part(changed, part, "after", report).predictions
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
         remarks.append("the calibration that the model had is replaced; before is without it")
     told = tuple(remark for remark in (*remarks_on(before), *remarks) if remark)
     rest = (before.select(~fitted), after.select(~fitted))
-    return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration)
+    has_pairs = changed.calibration is not None and changed.calibration.differences is not None
+    pairs = energy_pairs(changed, rest[0].structures) if has_pairs else None
+    return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration, pairs)
+
+
+def _with_differences(ensemble: Ensemble, block: Block) -> Ensemble:
+    """The calibrated ensemble with what is left to calibrate of differences, where there are enough pairs to know."""
+    assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
+    differences = fit_differences(energy_pairs(ensemble, block))
+    return ensemble.with_calibration(ensemble.calibration.model_copy(update={"differences": differences}))
 
 
 def calibrate_predictions(

@@ -23,7 +23,7 @@ from pydantic import Field
 from huefield.apps.calculator import Calculator
 from huefield.core.config import FrozenConfig
 from huefield.core.files import replacing, write_bytes
-from huefield.core.plain import plain, plain_fields
+from huefield.core.plain import plain
 from huefield.differences import EnergyCovariance, EnergyDifference
 from huefield.evaluation.typical import force_deviations
 
@@ -95,7 +95,7 @@ class ReactionPath:
         drawn from their joint distribution.
         """
         drawn = np.random.default_rng(seed).multivariate_normal(
-            self.energies.energy - self.energies.energy[0], self.energies.total, draws, method="eigh"
+            self.energies.energy - self.energies.energy[0], self.energies.of_differences, draws, method="eigh"
         )
         heights = drawn.max(1) - drawn[:, 0]
         low, high = np.quantile(heights, [0.5 - 0.5 * share, 0.5 + 0.5 * share]).tolist()
@@ -111,9 +111,9 @@ class ReactionPath:
         """For JSON."""
         energies = self.energies
         return {
-            "barrier_ev": plain_fields(self.barrier),
-            "reverse_barrier_ev": plain_fields(self.reverse_barrier),
-            "reaction_energy_ev": plain_fields(self.reaction_energy),
+            "barrier_ev": self.barrier.as_dict(),
+            "reverse_barrier_ev": self.reverse_barrier.as_dict(),
+            "reaction_energy_ev": self.reaction_energy.as_dict(),
             "barrier_range_68_ev": self.barrier_range(0.68),
             "barrier_range_95_ev": self.barrier_range(0.95),
             "converged": self.converged,

@@ -24,6 +24,9 @@ class EnergyForcesCalibration(FrozenConfig):
 
     energy: CalibrationConfig | None = Field(None, description="of energies; None to leave them")
     forces: CalibrationConfig | None = Field(None, description="of force components; None to leave them")
+    differences: ConformalCalibration | None = Field(
+        None, description="of differences of energies of the same atoms, beyond that of energies; None to leave them"
+    )
 
     def factors(self, distribution: Gaussian) -> EnergyForces:
         """Calibrated over predicted variance of each quantity, 1 where it is zero.
@@ -53,6 +56,10 @@ class EnergyForcesCalibration(FrozenConfig):
     def interval_widths(self, coverage: float) -> tuple[float, float]:
         """How many calibrated σ of an energy and of a force component an interval has to each side."""
         return _widths(self.energy, coverage), _widths(self.forces, coverage)
+
+    def difference_width(self, coverage: float) -> float:
+        """How many σ, as energies calibrated alone give it, an interval of a difference has to each side."""
+        return normal_width(coverage) if self.differences is None else self.differences.width(coverage)
 
 
 def atom_level(variance: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:

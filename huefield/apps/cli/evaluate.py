@@ -226,6 +226,12 @@ def _say(done: "Calibrated", method: MethodName) -> None:
     typer.echo(markdown_table((before, after)))
     if method is MethodName.CONFORMAL:
         _say_coverage(done)
+    elif done.pairs is not None and len(done.pairs):
+        held = ", ".join(
+            f"{100 * share:g} % intervals hold {100 * found:.0f} %"
+            for share, found in done.coverage()["differences of energies"]
+        )
+        typer.echo(f"Differences of energies ({len(done.pairs)} pairs): {held}")
     for remark in done.remarks:
         typer.echo(f"note: {remark}", err=True)
 
