@@ -8,7 +8,7 @@ READY  := $(VENV)/.ready
 
 # JAX keeps compiled programs here between runs, so that tests need not compile them again.
 export JAX_COMPILATION_CACHE_DIR := $(CURDIR)/.cache/jax
-export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.2
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0.02
 export JAX_PLATFORMS ?= cpu
 # Programs in tests run for milliseconds but would compile for seconds.
 pytest: export JAX_DISABLE_MOST_OPTIMIZATIONS := 1

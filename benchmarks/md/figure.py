@@ -66,4 +66,5 @@ def _skins(ax: Any, found: Summaries) -> None:
             label = f"{job.removeprefix('skins-')} atoms"
             ax.plot([skin for skin, _ in kept], [s.median_seconds / least for _, s in kept], "o-", label=label)
     ax.set(xlabel="skin [Å]", ylabel="time for a step, relative to the best skin")
-    ax.legend()
+    if ax.lines:
+        ax.legend()

@@ -40,6 +40,7 @@ def water(calculator: Calculator) -> Atoms:
     return atoms
 
 
+@pytest.mark.slow
 def test_frequencies_are_those_of_ase(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     found = harmonic(calculator, water)
     atoms = water.copy()
@@ -51,6 +52,7 @@ def test_frequencies_are_those_of_ase(calculator: Calculator, water: Atoms, tmp_
     assert found.zero_point_energy == pytest.approx(0.5 * expected.sum() / 8065.54, rel=5e-3)
 
 
+@pytest.mark.slow
 def test_members_alone_spread_as_the_uncertainty_says(trained: Ensemble, calculator: Calculator, water: Atoms) -> None:
     found = harmonic(calculator, water)
     alone, minima = [], []
@@ -66,6 +68,7 @@ def test_members_alone_spread_as_the_uncertainty_says(trained: Ensemble, calcula
     assert 0.2 * spread.max() < found.positions_uncertainty.max() < 2 * spread.max()
 
 
+@pytest.mark.slow
 def test_single_precision_and_crystals_are_refused(trained: Ensemble, calculator: Calculator, water: Atoms) -> None:
     with pytest.raises(ValueError, match='precision="float64"'):
         harmonic(Calculator(trained), water)

@@ -36,6 +36,7 @@ def test_the_same_seed_gives_the_same_numbers(small: ToyResult) -> None:
     assert summarise(run_toy(ToyConfig(**SMALL))) == summarise(small)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_draw(small: ToyResult) -> None:
     other = run_toy(ToyConfig(**(SMALL | {"seed": 1, "steps": (1, 1, 1)})))
     assert not np.array_equal(other.data.train.x, small.data.train.x)

@@ -79,5 +79,6 @@ def test_the_kit_finds_faults(fault: str, complaint: str) -> None:
         check_noise(noise, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_the_kit_passes_the_same_model_without_a_fault() -> None:
     check_noise(BrokenNoise(inner=ColoredNoise.Config().build(), fault="none"), key=jax.random.key(0))

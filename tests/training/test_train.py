@@ -82,6 +82,7 @@ def test_a_model_without_checkpoints_is_not_trained_over(finished: Path, data: P
     assert (tmp_path / "run" / "history.jsonl").read_bytes() == (finished / "history.jsonl").read_bytes()
 
 
+@pytest.mark.slow
 def test_another_model_under_the_same_name_is_noticed(finished: Path, data: Path, tmp_path: Path) -> None:
     old = tmp_path / "old.safetensors"
     shutil.copy(finished / "model.safetensors", old)
@@ -209,6 +210,7 @@ def test_white_noise_trains_too(data: Path, tmp_path: Path) -> None:
     assert np.isfinite(done.scores["validation"].forces.nll)
 
 
+@pytest.mark.slow
 def test_a_trained_mean_gets_error_bars(data: Path, tmp_path: Path) -> None:
     """Whatever data it is given: the energies of single atoms stay those of the mean, or totals would be off."""
     config, other = config_for(data), write_waters(tmp_path / "other.xyz", shift=-30.0)
