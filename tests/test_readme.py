@@ -6,9 +6,13 @@ from typing import Any
 
 import jax
 import pytest
+from ase.build import molecule
+from ase.io import write
 
 from huefield import Ensemble, ForceField, save
 from huefield.apps.toy import ToyConfig, run_toy, write_toy
+from huefield.evaluation.typical import TypicalUncertainty
+from tests.apps.test_calculator import typical
 from tests.training.helpers import POTENTIAL
 
 README = Path(__file__).parents[1] / "README.md"
@@ -33,12 +37,24 @@ def test_python_in_the_page_about_ase_runs(tmp_path: Path, monkeypatch: pytest.M
     assert names["covariance"].total.shape == (2, 2)
 
 
-def write_model(path: Path) -> None:
+def test_python_in_the_page_about_dynamics_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer steps."""
+    write_model(tmp_path / "model.safetensors", typical(1e9, 1e9))
+    write(tmp_path / "start.xyz", molecule("H2O"))
+    monkeypatch.chdir(tmp_path)
+    page = README.parent / "docs" / "md.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert "steps=10_000" in code
+    result = run_code(code.replace("10_000", "5"))["result"]
+    assert (result.ended, result.step, result.saved) == ("finished", 5, 0)
+
+
+def write_model(path: Path, typical: TypicalUncertainty | None = None) -> None:
     """One that has never been trained, but has all that a trained one has."""
     potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"]}
     config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "colored"}})
-    path.parent.mkdir(parents=True)
-    save(Ensemble.build(config, 2, key=jax.random.key(0)), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(Ensemble.build(config, 2, key=jax.random.key(0)).with_typical(typical), path)
 
 
 def run_code(code: str) -> dict[str, Any]:

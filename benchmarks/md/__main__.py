@@ -24,8 +24,8 @@ import beside
 from environments import MALLOC
 from figure import plot
 from jobs import JOBS, Sample
-from processes import machine, peer_or_none, worked
-from report import BUSY_CORES
+from processes import peer_or_none, worked
+from records import told, write_results
 from tables import Record, checks, summarise, table
 
 SCRIPTS = {"ours": "with_huefield.py", "peer": "with_schnetpack.py"}
@@ -51,16 +51,9 @@ def collect(jobs: list[str], peer: Path | None, rounds: int, quick: bool) -> Ite
                     yield Record(job, side, malloc, number, quick, elsewhere, Sample(**found))
 
 
-def told(records: Iterator[Record]) -> list[Record]:
-    """All records, each told on standard error as it comes."""
-    kept = []
-    for record in records:
-        best = ", ".join(f"{name} {min(s) * 1e3:.2f}" for name, s in record.sample.seconds.items())
-        busy = f"; other work kept {record.elsewhere_cores:.1f} cores busy" * (record.elsewhere_cores > BUSY_CORES)
-        where = f"{record.side}, {record.malloc} malloc"
-        print(f"round {record.round}: {record.job} ({where}): best milliseconds: {best}{busy}", file=sys.stderr)
-        kept.append(record)
-    return kept
+def best(record: Record) -> str:
+    """Of each variant of a sample, in words."""
+    return "milliseconds: " + ", ".join(f"{name} {min(s) * 1e3:.2f}" for name, s in record.sample.seconds.items())
 
 
 def with_older(records: list[Record], jobs: list[str], folder: Path) -> list[Record]:
@@ -73,19 +66,17 @@ def with_older(records: list[Record], jobs: list[str], folder: Path) -> list[Rec
 
 def write(records: list[Record], folder: Path) -> str:
     """Write all results; returns the tables."""
-    folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(records)
     judged = checks(summary)
     text = table(summary, judged)
-    result = {
-        "machine": machine(),
-        "quiet": all(entry.quiet for entry in summary.values()),
-        "checks": [check.as_dict(quiet) for check, quiet in judged],
-        "summary": [dataclasses.asdict(entry) for entry in summary.values()],
-        "records": [dataclasses.asdict(record) for record in records],
-    }
-    (folder / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    (folder / "table.md").write_text(text)
+    write_results(
+        folder,
+        text,
+        quiet=all(entry.quiet for entry in summary.values()),
+        checks=[check.as_dict(quiet) for check, quiet in judged],
+        summary=[dataclasses.asdict(entry) for entry in summary.values()],
+        records=[dataclasses.asdict(record) for record in records],
+    )
     plot(summary, folder / "plot.png")
     return text
 
@@ -106,7 +97,7 @@ def main() -> None:
     jobs = given.jobs or list(JOBS)
     peer = peer_or_none() if "molecule" in jobs and not given.no_peer else None
     rounds = given.rounds or (1 if given.quick else 3)
-    records = told(collect(jobs, peer, rounds, given.quick))
+    records = told(collect(jobs, peer, rounds, given.quick), best)
     print(write(with_older(records, jobs, given.out), given.out))
 
 

@@ -8,7 +8,6 @@ Linux only.
 """
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,8 +16,9 @@ from pathlib import Path
 
 from environments import HERE, MALLOC
 from measure import Job, Sample
-from processes import machine, peer_or_none, worked
-from report import BUSY_CORES, COMPILE, GROWTH, SHARED, VANILLA, Record, checks, plot, quiet, summarise, table
+from processes import peer_or_none, worked
+from records import told, write_results
+from report import COMPILE, GROWTH, SHARED, VANILLA, Record, checks, plot, quiet, summarise, table
 
 
 @dataclass(frozen=True)
@@ -73,33 +73,24 @@ def collect(jobs: list[Job], peer: Path | None, rounds: int, quick: bool) -> Ite
                 yield Record(run.job.name, run.side, run.malloc, number, elsewhere, found)
 
 
-def told(records: Iterator[Record]) -> list[Record]:
-    """All records, each told on standard error as it comes."""
-    kept = []
-    for record in records:
-        best = f"{min(record.sample.seconds) * 1e3:.1f} ms, {record.sample.peak_mb:.0f} MB"
-        busy = f"; other work kept {record.elsewhere_cores:.1f} cores busy" * (record.elsewhere_cores > BUSY_CORES)
-        where = f"{record.side}, {record.malloc} malloc"
-        print(f"round {record.round}: {record.job} ({where}): best {best}{busy}", file=sys.stderr)
-        kept.append(record)
-    return kept
+def best(record: Record) -> str:
+    """Of a sample, in words."""
+    return f"{min(record.sample.seconds) * 1e3:.1f} ms, {record.sample.peak_mb:.0f} MB"
 
 
 def write(records: list[Record], folder: Path) -> str:
     """Write all results; returns the table."""
-    folder.mkdir(parents=True, exist_ok=True)
     summary = summarise(records)
     found = checks(summary)
     text = table(summary, found)
-    result = {
-        "machine": machine(),
-        "quiet": quiet(summary),
-        "checks": [check.as_dict(quiet(summary)) for check in found],
-        "summary": [entry.as_dict() for entry in summary.values()],
-        "records": [record.as_dict() for record in records],
-    }
-    (folder / "results.json").write_text(json.dumps(result, indent=1) + "\n")
-    (folder / "table.md").write_text(text)
+    write_results(
+        folder,
+        text,
+        quiet=quiet(summary),
+        checks=[check.as_dict(quiet(summary)) for check in found],
+        summary=[entry.as_dict() for entry in summary.values()],
+        records=[record.as_dict() for record in records],
+    )
     plot(summary, folder / "plot.png")
     return text
 
@@ -116,7 +107,7 @@ def main() -> None:
     jobs = [known[name] for name in given.only or known]
     peer = peer_or_none() if set(jobs) & set(SHARED) else None
     rounds = given.rounds or (1 if given.quick else 3)
-    print(write(told(collect(jobs, peer, rounds, given.quick)), given.out))
+    print(write(told(collect(jobs, peer, rounds, given.quick), best), given.out))
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Calculator(AseCalculator):
             warn_above: warn where the force on an atom, or the energy, is more uncertain than this whenever
                 uncertainties are computed: a share of the model's validation data, such as ``"99%"``, or a number in
                 eV/Å for forces alone. None for never. A model without knowledge of such data does not warn of shares.
-            precision: of the computation; ``float64`` is about half as fast, and for finite differences.
+            precision: of the computation; ``float64`` is for finite differences.
             skin_angstrom: how much farther than the cutoff neighbours are searched, so as to do so less often.
         """
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,8 +1,8 @@
 """An ensemble that is asked about one structure after another, as engines of dynamics and optimisers do.
 
 Means alone and whole distributions are programs of their own, as who wants no uncertainty should not pay for it.
-Neighbours are kept with a skin (:mod:`huefield.data.moving`), and shapes leave room for more, so that dynamics compile
-once.
+Neighbours are kept with a skin (:mod:`huefield.data.moving`), and shapes leave room for more, so that dynamics seldom
+compile again.
 """
 
 from collections.abc import Callable, Sequence

@@ -11,6 +11,7 @@ from ase import Atoms, units
 from jaxtyping import Float
 
 from huefield.apps.calculator import Calculator
+from huefield.core.rigid import internal_motions
 
 INVERSE_CM = units._hplanck * units._c * 100.0 / units._e
 """Energy of a wavenumber of 1/cm, [eV]."""
@@ -46,7 +47,7 @@ def harmonic(calculator: Calculator, atoms: Atoms, *, step_angstrom: float = 0.0
     if atoms.pbc.any():
         raise ValueError("this is for molecules; crystals have phonons, which ase.phonons and phonopy know about")
     hessians = _hessians(calculator.sibling(), atoms, step_angstrom)
-    inside = _internal_motions(atoms)
+    inside = internal_motions(atoms.positions)
     masses = np.sqrt(np.repeat(atoms.get_masses(), 3))
     weighted = [_wavenumbers(hessian / np.outer(masses, masses), inside / masses[:, None]) for hessian in hessians]
     mean = _wavenumbers(hessians.mean(0) / np.outer(masses, masses), inside / masses[:, None])
@@ -73,17 +74,6 @@ def _hessians(calculator: Calculator, atoms: Atoms, step: float) -> Float[np.nda
             rows.append((forces[1] - forces[0]).reshape(len(forces[0]), -1) / (2 * step))
     found = np.stack(rows, axis=1)
     return 0.5 * (found + found.transpose(0, 2, 1))
-
-
-def _internal_motions(atoms: Atoms) -> Float[np.ndarray, "n modes"]:
-    """An orthonormal basis of all displacements but shifts and rotations."""
-    arms, zero = atoms.positions - atoms.positions.mean(0), np.zeros(len(atoms))
-    x, y, z = arms.T
-    shifts = [np.broadcast_to(row, arms.shape) for row in np.eye(3)]
-    turns = [np.stack(rows, axis=1) for rows in ((zero, -z, y), (z, zero, -x), (-y, x, zero))]
-    rigid = np.stack([motion.ravel() for motion in (*shifts, *turns)], axis=1)
-    left, singular, _ = np.linalg.svd(rigid, full_matrices=True)
-    return left[:, int((singular > 1e-6 * singular[0]).sum()) :]
 
 
 def _wavenumbers(

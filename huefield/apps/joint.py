@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from huefield.core import Gaussian
 from huefield.core.observable import Observable
+from huefield.core.rigid import rotations
 from huefield.core.structure import Structure
 
 
@@ -76,19 +77,19 @@ class JointDistribution:
 
     def force_along(self, direction: ArrayLike) -> Estimate:
         """The force along a direction in configuration space (N × 3, normalised here), such as a reaction path's."""
-        weights = np.asarray(direction, float)
-        return self.linear((weights / np.linalg.norm(weights))[None])
+        with self._precision():
+            along = Observable.along(jnp.asarray(np.asarray(direction, float)), self.gaussian.partition)
+        return self._estimate(along)
 
     def net_force(self) -> Estimate:
         """The sum of all forces: three components."""
-        return self.linear(np.broadcast_to(np.eye(3)[:, None], (3, len(self.structure), 3)))
+        with self._precision():
+            total = Observable.net_force(self.gaussian.partition, 3)
+        return self._estimate(total)
 
     def net_torque(self) -> Estimate:
         """The torque about the mean of the positions: Σ_i (r_i − r̄) × F_i, three components, [eV]."""
-        x, y, z = (self.structure.positions - self.structure.positions.mean(0)).T
-        zero = np.zeros_like(x)
-        weights = np.stack([np.stack(rows, axis=1) for rows in ((zero, -z, y), (z, zero, -x), (-y, x, zero))])
-        return self.linear(weights)
+        return self.linear(rotations(self.structure.positions, self.structure.positions.mean(0)))
 
     def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> Estimate:
         """Any observables Σ_i w_i·F_i + v E.
@@ -100,9 +101,15 @@ class JointDistribution:
         weights = np.asarray(forces, float)
         of_energy = np.zeros(len(weights)) if energy is None else np.asarray(energy, float)
         with self._precision():
-            found = self.gaussian.linear(Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights)))
+            observable = Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights))
+        return self._estimate(observable, of_energy * self.atom_energies)
+
+    def _estimate(self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0) -> Estimate:
+        """Of observables; the offset is what the energies of single atoms add to them."""
+        with self._precision():
+            found = self.gaussian.linear(observable)
         mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))
-        return Estimate(mean + of_energy * self.atom_energies, noise, spread)
+        return Estimate(mean + offset, noise, spread)
 
     def _precision(self) -> AbstractContextManager[None]:
         """That of the Gaussian, whatever JAX is set to."""

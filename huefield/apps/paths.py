@@ -27,7 +27,9 @@ from huefield.core.plain import plain
 from huefield.differences import EnergyCovariance, EnergyDifference
 from huefield.evaluation.typical import force_deviations
 
-PATH_FILE, RESULT_FILE, FIGURE = "path.xyz", "path.json", "profile"
+PATH_FILE, BAND_FILE, RESULT_FILE, FIGURE = "path.xyz", "band.xyz", "path.json", "profile"
+KEEP_EVERY = 20
+"""Steps of a band between two times that it is kept."""
 WRITTEN = ("energy", "energy_uncertainty", "energy_uncertainty_aleatoric", "energy_uncertainty_epistemic")
 WRITTEN_OF_ATOMS = ("forces", "forces_uncertainty", "forces_uncertainty_aleatoric", "forces_uncertainty_epistemic")
 
@@ -36,11 +38,13 @@ class PathConfig(FrozenConfig):
     """How a path is found."""
 
     images: int = Field(11, ge=3, description="structures on the path, both ends included")
-    fmax_ev_per_angstrom: float = Field(0.05, gt=0, description="largest force across the path at the end")
+    fmax_ev_per_angstrom: float = Field(
+        0.05, gt=0, allow_inf_nan=False, description="largest force across the path at the end"
+    )
     steps: int = Field(1000, ge=1, description="of the optimiser, at most")
     climb: bool = Field(True, description="whether the highest image climbs to the saddle point")
     relax_ends: bool = Field(True, description="whether reactant and product are relaxed first")
-    spring_ev_per_angstrom2: float = Field(1.0, gt=0, description="of the band")
+    spring_ev_per_angstrom2: float = Field(1.0, gt=0, allow_inf_nan=False, description="of the band")
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,17 @@ class PathReport:
 
 class PathStoppedError(RuntimeError):
     """Someone asked to stop."""
+
+    def __init__(self, what: str, step: int, *, kept: bool) -> None:
+        """Say where.
+
+        Args:
+            what: was being relaxed.
+            step: of it.
+            kept: whether there was a band already, which was kept.
+        """
+        super().__init__(f"stopped in step {step} of the {what}")
+        self.kept = kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +151,7 @@ def find_path(
     config: PathConfig | None = None,
     *,
     through: Sequence[Atoms] = (),
+    keep: Callable[[Sequence[Atoms]], object] = lambda band: None,
     report: Callable[[PathReport], None] = lambda report: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> ReactionPath:
@@ -146,7 +162,9 @@ def find_path(
         reactant: one end.
         product: the other end; the same atoms in the same order.
         config: settings.
-        through: images to begin with, ends included, as of an earlier path; else pair distances are interpolated.
+        through: images to begin with, ends included, as of an earlier path or band; they are not relaxed again, and
+            there are as many as before. Without them, pair distances are interpolated.
+        keep: is given the band now and then, and when it stops: from it, as ``through``, the work can go on.
         report: is told about every step.
         should_stop: is asked after every step.
     """
@@ -154,20 +172,23 @@ def find_path(
     require_same_atoms(reactant, product)
     images = _first_images(calculator, reactant, product, through, settings)
 
-    def follow(optimiser: Any, what: str, aim: float, steps: int) -> bool:
+    def follow(optimiser: Any, what: str, aim: float, band: Sequence[Atoms] = ()) -> bool:
         """Whether it converged."""
         done = False
-        for done in optimiser.irun(aim, steps):  # noqa: B007 - the last one counts
+        for done in optimiser.irun(aim, settings.steps):  # noqa: B007 - the last one counts
             force = optimiser.optimizable.get_gradient().reshape(-1, 3)
             report(PathReport(what, optimiser.nsteps, float(np.linalg.norm(force, axis=1).max()), aim))
-            if should_stop():
-                raise PathStoppedError(f"stopped in step {optimiser.nsteps} of the {what}")
+            stop = should_stop()
+            if band and (stop or optimiser.nsteps % KEEP_EVERY == 0):
+                keep(band)
+            if stop:
+                raise PathStoppedError(what, optimiser.nsteps, kept=bool(band))
         return bool(done)
 
     aim = settings.fmax_ev_per_angstrom
     if settings.relax_ends and not through:
         for what, image in (("reactant", images[0]), ("product", images[-1])):
-            if not follow(BFGS(image, logfile=None), what, 0.2 * aim, settings.steps):
+            if not follow(BFGS(image, logfile=None), what, 0.2 * aim):
                 raise ValueError(f"the {what} did not relax in {settings.steps} steps: give it more, or a better start")
     molecule = not reactant.pbc.any()
     if molecule and not through:
@@ -182,12 +203,12 @@ def find_path(
         band.interpolate(mic=not molecule)
         idpp_interpolate(band, traj=None, log=None, fmax=0.1, steps=200, mic=not molecule)
     first_aim = 10 * aim if settings.climb else aim
-    converged = follow(FIRE(band, logfile=None, maxstep=0.1), "band", first_aim, settings.steps)
+    converged = follow(FIRE(band, logfile=None, maxstep=0.1), "band", first_aim, images)
     if settings.climb:
         heights = [image.get_potential_energy() for image in images]
         band.climb = max(heights[1:-1]) > max(heights[0], heights[-1])  # where there is something to climb
         what = "climbing band" if band.climb else "band without a barrier"
-        converged = follow(FIRE(band, logfile=None, maxstep=0.1), what, aim, settings.steps)
+        converged = follow(FIRE(band, logfile=None, maxstep=0.1), what, aim, images)
     energies = calculator.energy_covariance(images)
     return ReactionPath(tuple(images), energies, converged, float(band.get_residual()))
 
@@ -203,13 +224,23 @@ def require_same_atoms(reactant: Atoms, product: Atoms) -> None:
         raise ValueError("reactant and product must be in the same cell, periodic in the same directions")
 
 
+def save_band(images: Sequence[Atoms], folder: Path) -> Path:
+    """Write a band that is not finished, to go on from; the file."""
+    with replacing(folder / BAND_FILE) as temporary:
+        write(temporary, [image.copy() for image in images], format="extxyz")  # without what was predicted
+    return folder / BAND_FILE
+
+
 def save_path(found: ReactionPath, folder: Path) -> tuple[Path, ...]:
-    """Write the images with their uncertainties, all numbers, and the figure of the profile; the files."""
+    """Write the images with their uncertainties, all numbers, and the figure of the profile; the files.
+
+    A band that was kept on the way is removed.
+    """
     from huefield.apps.profile import save_profile
 
-    folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / PATH_FILE) as temporary:
         write(temporary, [_with_results(image) for image in found.images], format="extxyz")
+    (folder / BAND_FILE).unlink(missing_ok=True)
     write_bytes(folder / RESULT_FILE, (json.dumps(found.as_dict(), indent=1) + "\n").encode())
     return folder / PATH_FILE, folder / RESULT_FILE, *save_profile(found, folder / FIGURE)
 
@@ -220,10 +251,14 @@ def _first_images(
     images = [each.copy() for each in through]
     for image in images:
         require_same_atoms(reactant, image)
+    if len(images) in (1, 2):
+        raise ValueError(f"a path has three images at least, but that to begin with has {len(images)}")
     if not images:
         images = [reactant.copy() for _ in range(settings.images - 1)] + [product.copy()]
     for image in images:
         image.info.clear()
+        for name in WRITTEN_OF_ATOMS:
+            image.arrays.pop(name, None)
         image.calc = calculator.sibling()
     return images
 

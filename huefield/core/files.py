@@ -59,16 +59,20 @@ def refusal(error: OSError, path: Path) -> tuple[str, str]:
     return str(error.strerror or error), "mend that"
 
 
+class FolderInUseError(RuntimeError):
+    """Another process is at work in a folder."""
+
+
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep a folder for this process while the block runs; raise ``RuntimeError`` where another process has it."""
+    """Keep a folder for this process while the block runs; raise where another process has it."""
     with (folder / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RuntimeError(
-                f"another process is at work in {folder}: wait for it, or choose another folder. Processes of one job "
-                "that srun or mpirun has started need --distributed"
+            raise FolderInUseError(
+                f"another process is at work in {folder}: wait for it, or choose another folder. Where srun or mpirun "
+                "starts several processes, huefield train needs --distributed, and huefield md a single one"
             ) from None
         yield
 

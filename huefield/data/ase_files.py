@@ -38,6 +38,8 @@ from huefield.data.base import (
 FRAMES_PER_BLOCK = 256
 LAST_WORDS = {"vasp-xml": b"</modeling>"}
 """How a whole file ends, of formats from which ASE silently reads as much as there is."""
+STATE_FORMAT = """state it: --reader '{"kind": "ase", "ase_format": "extxyz"}', or vasp-xml, traj, db, ..."""
+"""What people can do where the format of a file is not known."""
 VOIGT = {
     "ase": np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]]),
     "vasp": np.array([[0, 3, 5], [3, 1, 4], [5, 4, 2]]),
@@ -68,8 +70,7 @@ class AseReader(FrozenConfig):
     def read(self, path: Path, *, on_left_out: OnLeftOut = None) -> Frames:
         """Blocks of consecutive frames."""
         with naming(path):
-            format_name = ase_format_of(path) if self.ase_format is None else self.ase_format
-            images = xyz_images(path) if format_name in ("xyz", "extxyz") else images_of(path, format_name)
+            images = images_in(path, ase_format_of(path) if self.ase_format is None else self.ase_format)
             yield from _in_blocks((self._structure(image) for image in images), str(path))
 
     def _structure(self, image: "Image | Fault") -> "_Numbered | Fault":
@@ -106,8 +107,8 @@ class AseReader(FrozenConfig):
         )
 
 
-def ase_format_of(path: Path) -> str:
-    """ASE's name of a file's format."""
+def ase_format_of(path: Path, *, cure: str = STATE_FORMAT) -> str:
+    """ASE's name of a file's format; where it has none, an error that says what people can do."""
     plain = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".xz") else path
     if plain.suffix.lower() in (".xyz", ".extxyz"):
         return "extxyz"
@@ -116,9 +117,7 @@ def ase_format_of(path: Path) -> str:
         get_ioformat(found)
     except UnknownFileTypeError as error:
         raise UnreadableFileError(
-            f"{path}: ASE does not know this kind of file ({error}); state it: "
-            """--reader '{"kind": "ase", "ase_format": "extxyz"}', or vasp-xml, traj, db, ... """
-            "(`ase info --formats` lists them)"
+            f"{path}: ASE does not know this kind of file ({error}); {cure} (`ase info --formats` lists them)"
         ) from error
     return found
 
@@ -167,6 +166,11 @@ def _in_blocks(items: Iterable[_Numbered | Fault], source: str) -> Frames:
         if len(waiting) == FRAMES_PER_BLOCK:
             yield from packed()
     yield from packed()
+
+
+def images_in(path: Path, format_name: str) -> Iterator[Image | Fault]:
+    """Frames of a file; those of xyz files can be damaged one by one."""
+    return xyz_images(path) if format_name in ("xyz", "extxyz") else images_of(path, format_name)
 
 
 def images_of(path: Path, format_name: str) -> Iterator[Image | Fault]:

@@ -24,7 +24,7 @@ from huefield.data.neighbours import Pairs, block_pairs, completed_cell, near_or
 SPARE_SLOTS = 1.15
 """Slots of an atom relative to the most neighbours at the first search: liquids fluctuate."""
 MORE_SPARE_SLOTS = 1.3
-"""The same where these were too few: compiling once more is enough."""
+"""The same where these were too few, so that programs are seldom compiled once more."""
 
 
 class Moved(NamedTuple):

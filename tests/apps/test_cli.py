@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from huefield.apps.cli.progress import convert_progress, duration, make_line, make_progress
+from huefield.apps.cli.progress import NowAndThen, convert_progress, duration, make_line, make_progress
 from huefield.apps.convert import ConvertProgress
 from huefield.apps.make_data import MakeProgress
 
@@ -115,6 +115,17 @@ def in_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 )
 def test_durations_are_in_two_units_at_most(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 100.0
+    monkeypatch.setattr("huefield.apps.cli.progress.time.monotonic", lambda: clock)
+    eager, patient = NowAndThen(at_once=True), NowAndThen(at_once=False)
+    assert (eager.due(), eager.due(), patient.due()) == (True, False, False)
+    clock = 104.0
+    assert (eager.due(), eager.due(anyway=True)) == (False, True)
+    clock = 105.0
+    assert (eager.due(), patient.due(), patient.due()) == (False, True, False)
 
 
 def test_making_data_tells_rate_and_time_left_of_this_run() -> None:

@@ -7,7 +7,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ase.io import write
+import yaml
+from ase.io import read, write
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -53,6 +54,8 @@ def test_a_run_that_ends_and_one_that_stops(inputs: tuple[Path, Path], tmp_path:
         (("--steps", -5), r"--steps: Input should be greater than or equal to 1 \(got -5\)"),
         (("--temperature", -1), r"--temperature: Input should be greater than 0 \(got -1\.0\)"),
         (("--ensemble", "npt"), "npt keeps a temperature: say which with temperature_kelvin"),
+        (("--temperature", 300, "--barostat", 0), r"--barostat: Input should be greater than 0 \(got 0\.0\)"),
+        (("--temperature", 300, "--save-every", 0), "--save-every: Input should be greater than or equal to 1"),
         (("--temperature", 300, "--threshold", "x%"), "--threshold: a threshold is a number in eV/Å"),
         (("--temperature", 300, "--frame", 7), r"start\.xyz has no frame 7"),
         (("--temperature", 300, "--ensemble", "npt"), "give the start a cell, or take nvt"),
@@ -65,6 +68,16 @@ def test_wrong_options_are_named(
     with pytest.raises(ValueError, match=message):
         call(*inputs, *steps, *options, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_options_that_are_settings(inputs: tuple[Path, Path], tmp_path: Path) -> None:
+    saving = ("--threshold", 1e-9, "--refuse-above", 1, "--on-threshold", "save", "--uncertainty-every", 1)
+    options = ("--temperature", 300, "--steps", 7, *saving, "--save-every", 3, "--barostat", 250)
+    done = call(*inputs, *options, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert [frame.info["step"] for frame in read(tmp_path / "run" / "uncertain.xyz", ":")] == [0, 3, 6]
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (written["save_every"], written["barostat_fs"]) == (3, 250.0)
 
 
 def test_an_element_that_the_model_does_not_know(inputs: tuple[Path, Path], tmp_path: Path) -> None:
@@ -88,7 +101,7 @@ def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         report("Going on")
         report(PROGRESS)  # too early for a line
     assert capsys.readouterr().err == "Going on\n"
-    monkeypatch.setattr("huefield.apps.cli.md.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("huefield.apps.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
     with md_progress() as report:
         report(PROGRESS)
     assert capsys.readouterr().err == f"step 200/1000, {expected}\n"

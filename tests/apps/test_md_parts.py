@@ -9,14 +9,15 @@ import pytest
 from ase import Atoms, units
 from ase.build import bulk, molecule
 from ase.constraints import FixAtoms
-from ase.io import read, write
+from ase.io import read
 
-from huefield.apps.md import MDConfig, draw_md, read_start
+from huefield.apps.md import MDConfig, draw_md
 from huefield.apps.md.dynamics import barostat_mass
 from huefield.apps.md.figure import read_log
-from huefield.apps.md.frames import frame_text, predicted, table_row
-from huefield.apps.md.start import degrees_of_freedom, drawn_momenta, prepared, rigid_motions, without
+from huefield.apps.md.frames import predicted, structure_text, table_row
+from huefield.apps.md.start import degrees_of_freedom, drawn_momenta, prepared, without
 from huefield.apps.md.watch import Levels, Watch, alone, atoms_beyond, deviations_in, measured
+from huefield.core.rigid import rigid_motions
 from huefield.evaluation.typical import TypicalUncertainty
 from huefield.forcefield import Ensemble
 from tests.apps.test_md import ensemble
@@ -54,21 +55,10 @@ def test_thresholds_are_kept_as_they_are_meant() -> None:
 # --- starts
 
 
-@pytest.mark.parametrize(
-    ("atoms", "count"),
-    [(molecule("H2O"), 6), (molecule("CO2"), 5), (Atoms("H"), 3), (Atoms("HH", [[0, 0, 0], [0, 0, 1]]), 5)],
-)
-def test_bodies_have_as_many_motions_as_they_should(atoms: Atoms, count: int) -> None:
-    motions = rigid_motions(atoms.positions, atoms.get_masses(), rotations=True)
-    assert motions.shape == (3 * len(atoms), count)
-    np.testing.assert_allclose(motions.T @ motions, np.eye(count), atol=1e-12)
-    assert rigid_motions(atoms.positions, atoms.get_masses(), rotations=False).shape[1] == 3
-
-
 def test_momenta_lose_their_motion_as_a_whole_and_nothing_else() -> None:
     atoms = molecule("CH3CH2OH")
     masses = atoms.get_masses()
-    motions = rigid_motions(atoms.positions, masses, rotations=True)
+    motions = rigid_motions(atoms.positions, masses, with_rotations=True)
     drawn = drawn_momenta(masses, 300.0, seed=1)
     atoms.set_momenta(without(motions, drawn, masses))
     np.testing.assert_allclose(atoms.get_momenta().sum(0), 0, atol=1e-12)
@@ -133,27 +123,6 @@ def test_fixed_atoms_do_not_move() -> None:
 def test_starts_that_cannot_be_started_from(start: Atoms, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepared(start, config(**changes))
-
-
-def test_the_last_frame_or_the_one_that_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "three.xyz"
-    write(path, [Atoms("H2", [[0, 0, 0], [0, 0, 0.7 + 0.1 * number]]) for number in range(3)], format="extxyz")
-    assert read_start(path).get_distance(0, 1) == pytest.approx(0.9)
-    assert read_start(path, 1).get_distance(0, 1) == pytest.approx(0.8)
-    with pytest.raises(ValueError, match=r"three\.xyz has no frame 3; they are counted from 0"):
-        read_start(path, 3)
-    with pytest.raises(ValueError, match="frame is -1"):
-        read_start(path, -1)
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(ValueError, match=r"frame 2.*mend it, or start from another frame"):
-        read_start(path)
-    (tmp_path / "empty.xyz").touch()
-    with pytest.raises(ValueError, match="has no structure"):
-        read_start(tmp_path / "empty.xyz")
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        read_start(tmp_path / "none.xyz")
-    with pytest.raises(ValueError, match="is a folder"):
-        read_start(tmp_path)
 
 
 # --- thresholds
@@ -251,7 +220,7 @@ def test_ase_reads_frames_as_they_were_written(tmp_path: Path) -> None:
     columns = {name: rng.normal(size=(2, 3)) for name in ("momenta", "forces", "forces_uncertainty")}
     stress = rng.normal(size=6)
     entries = {"step": 7, "energy": -9391.123456789, "atoms": "1 0", **predicted({"stress": stress}, ("stress",))}
-    (tmp_path / "a.xyz").write_text(frame_text(atoms, entries, columns))
+    (tmp_path / "a.xyz").write_text(structure_text(atoms, entries, columns))
     found = read(tmp_path / "a.xyz")
     np.testing.assert_allclose(found.positions, atoms.positions, rtol=1e-11)
     np.testing.assert_allclose(found.cell[:], atoms.cell[:], rtol=1e-11)

@@ -1,7 +1,6 @@
 """Differences of energies within groups, and intervals that hold what they promise."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -91,7 +90,7 @@ def test_a_calibration_comes_with_differences(model: Ensemble, part: Part) -> No
     assert calibrated.uncertainty == pytest.approx(wide(0.6826894921370859) * raw.uncertainty)
 
 
-def test_too_few_structures_leave_differences_alone(model: Ensemble, part: Part, tmp_path: Path) -> None:
+def test_too_few_structures_leave_differences_alone(model: Ensemble, part: Part) -> None:
     few = replace(part, indices=part.indices[:12])
     changed, done = calibrate(model, few, "scale")
     assert changed.calibration is not None

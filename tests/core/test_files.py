@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from huefield.core.files import replacing, write_bytes
+from huefield.core.files import alone_in, replacing, write_bytes
 
 
 @pytest.fixture
@@ -98,3 +98,11 @@ def test_permission_follows_the_umask_which_stays(umask: int, mode: int, tmp_pat
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == mode
+
+
+def test_a_folder_is_for_one_process_whatever_it_does(tmp_path: Path) -> None:
+    both = "huefield train needs --distributed, and huefield md a single one"
+    with alone_in(tmp_path), pytest.raises(RuntimeError, match=both), alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):
+        pass

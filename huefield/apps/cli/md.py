@@ -1,7 +1,6 @@
 """``huefield md``."""
 
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from huefield.apps.cli.progress import SECONDS_BETWEEN_LINES, duration
+from huefield.apps.cli.options import naming_options
+from huefield.apps.cli.progress import NowAndThen, duration
 
 if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-    from huefield.apps.md import MDConfig, MDProgress
+    from huefield.apps.md import MDProgress
 
 EXIT_CODES = {"finished": 0, "stopped": 3, "exploded": 4, "interrupted": 130}
 
@@ -75,6 +73,7 @@ def md(
     timestep: Annotated[float, typer.Option(help="fs.")] = 0.5,
     friction: Annotated[float, typer.Option(help="1/fs, of nvt and npt.")] = 0.01,
     pressure: Annotated[float, typer.Option(help="bar, of npt.")] = 1.0,
+    barostat: Annotated[float, typer.Option(help="fs, the time scale of the volume in npt.")] = 1000.0,
     frame: Annotated[int | None, typer.Option(help="Of START, from 0; else the last one.")] = None,
     draw_velocities: Annotated[
         bool, typer.Option("--draw-velocities", help="Draw velocities even if START has some.")
@@ -89,6 +88,7 @@ def md(
     on_threshold: Annotated[
         ActionName, typer.Option(help="Stop (exit code 3), or save the structure for labelling and go on.")
     ] = ActionName.STOP,
+    save_every: Annotated[int, typer.Option(help="Steps between two structures that are saved, at least.")] = 100,
     measure: Annotated[
         MeasureName, typer.Option(help="Compared with it: the largest of the atoms, their mean, or each atom.")
     ] = MeasureName.MAX,
@@ -107,28 +107,33 @@ def md(
     threshold, 4 exploded, 130 interrupted.
     """
     from huefield.apps.cli.progress import stopping_politely, use_compilation_cache
-    from huefield.apps.md import read_start, run_md
+    from huefield.apps.md import MDConfig, run_md
+    from huefield.apps.structures import read_structure
 
-    config = _config(
-        steps=steps,
-        temperature_kelvin=temperature,
-        ensemble=ensemble.value,
-        timestep_fs=timestep,
-        friction_per_fs=friction,
-        pressure_bar=pressure,
-        draw_velocities=draw_velocities,
-        seed=seed,
-        every=every,
-        uncertainty_every=uncertainty_every,
-        threshold=threshold,
-        on_threshold=on_threshold.value,
-        measure=measure.value,
-        part=part.value,
-        refuse_above=refuse_above,
-        precision=precision.value,
-        checkpoint_every=checkpoint_every,
-    )
-    atoms = read_start(start, frame)
+    settings = {
+        "steps": steps,
+        "temperature_kelvin": temperature,
+        "ensemble": ensemble.value,
+        "timestep_fs": timestep,
+        "friction_per_fs": friction,
+        "pressure_bar": pressure,
+        "barostat_fs": barostat,
+        "draw_velocities": draw_velocities,
+        "seed": seed,
+        "every": every,
+        "uncertainty_every": uncertainty_every,
+        "threshold": threshold,
+        "on_threshold": on_threshold.value,
+        "save_every": save_every,
+        "measure": measure.value,
+        "part": part.value,
+        "refuse_above": refuse_above,
+        "precision": precision.value,
+        "checkpoint_every": checkpoint_every,
+    }
+    with naming_options():
+        config = MDConfig.model_validate(settings)
+    atoms = read_structure(start, frame)
     use_compilation_cache()
     with stopping_politely("after this step") as should_stop, md_progress() as report:
         result = run_md(config, model, atoms, out, overwrite=overwrite, report=report, should_stop=should_stop)
@@ -136,29 +141,6 @@ def md(
     saved = f", {result.saved} uncertain structures" if result.saved else ""
     typer.echo(f"{result.frames} frames{saved}. Wrote {', '.join(map(str, result.files))}")
     raise typer.Exit(EXIT_CODES[result.ended])
-
-
-def _config(**given: object) -> "MDConfig":
-    """What is wrong is told under the name of the option."""
-    from pydantic import ValidationError
-
-    from huefield.apps.md import MDConfig
-
-    try:
-        return MDConfig.model_validate(given)
-    except ValidationError as error:
-        raise ValueError("; ".join(map(_fault, error.errors()))) from None
-
-
-def _fault(fault: "ErrorDetails") -> str:
-    """One fault; units are no part of an option's name."""
-    said = fault["msg"].removeprefix("Value error, ")
-    if not fault["loc"]:
-        return said
-    name = str(fault["loc"][0])
-    for unit in ("_kelvin", "_per_fs", "_fs", "_bar"):
-        name = name.removesuffix(unit)
-    return f"--{name.replace('_', '-')}: {said} (got {fault['input']})"
 
 
 @contextmanager
@@ -185,15 +167,13 @@ def md_progress() -> Iterator[Callable[["MDProgress | str"], None]]:
 
 
 def _lines_now_and_then() -> Callable[["MDProgress | str"], None]:
-    last = time.monotonic()
+    time_for_line = NowAndThen(at_once=False)
 
     def show(event: "MDProgress | str") -> None:
-        nonlocal last
         if isinstance(event, str):
             typer.echo(event, err=True)
-        elif time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+        elif time_for_line.due():
             typer.echo(f"step {event.step}/{event.steps}, {md_line(event)}", err=True)
-            last = time.monotonic()
 
     return show
 

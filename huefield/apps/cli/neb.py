@@ -1,8 +1,6 @@
 """``huefield neb``."""
 
-import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from huefield.apps.cli.progress import SECONDS_BETWEEN_LINES
+from huefield.apps.cli.options import naming_options
+from huefield.apps.cli.progress import NowAndThen
 
 if TYPE_CHECKING:
-    from ase import Atoms
-
     from huefield.apps.paths import PathReport, ReactionPath
 
 
@@ -28,28 +25,46 @@ def neb(
     steps: Annotated[int, typer.Option(min=1, help="Of the optimiser, at most.")] = 1000,
     climb: Annotated[bool, typer.Option(help="Let the highest image climb to the saddle point.")] = True,
     relax_ends: Annotated[bool, typer.Option(help="Relax reactant and product first.")] = True,
-    start_from: Annotated[Path | None, typer.Option(help="A path to begin with, such as path.xyz of before.")] = None,
+    start_from: Annotated[
+        Path | None, typer.Option(help="A path to begin with, such as band.xyz or path.xyz of before; its ends stay.")
+    ] = None,
 ) -> None:
-    """Find a reaction path; barrier and reaction energy come with error bars."""
-    from ase.io import read
+    """Find a reaction path; barrier and reaction energy come with error bars.
 
+    The band is kept in OUT/band.xyz until the path is found: --start-from goes on with it. Exit codes: 0 found, 1 error
+    or not converged, 130 interrupted.
+    """
     from huefield.apps.calculator import Calculator
     from huefield.apps.cli.progress import stopping_politely, use_compilation_cache
-    from huefield.apps.paths import PathConfig, PathStoppedError, find_path, save_path
+    from huefield.apps.folders import folder_for_results
+    from huefield.apps.paths import BAND_FILE, PathConfig, PathStoppedError, find_path, save_band, save_path
+    from huefield.apps.structures import read_structure, read_structures
 
+    with naming_options():
+        settings = PathConfig(images=images, fmax_ev_per_angstrom=fmax, steps=steps, climb=climb, relax_ends=relax_ends)
+    first, last = read_structure(reactant), read_structure(product)
+    through = [] if start_from is None else read_structures(start_from)
     use_compilation_cache()
-    settings = PathConfig(images=images, fmax_ev_per_angstrom=fmax, steps=steps, climb=climb, relax_ends=relax_ends)
-    first, last = (_last_frame(file) for file in (reactant, product))
-    through = [] if start_from is None else list(read(start_from, ":"))
-    calculator = Calculator(model)
-    try:
-        with stopping_politely("after this step") as should_stop, _progress() as show:
-            found = find_path(calculator, first, last, settings, through=through, report=show, should_stop=should_stop)
-    except PathStoppedError as stopped:
-        typer.echo(f"{stopped}; nothing was written", err=True)
-        raise typer.Exit(130) from stopped
-    files = save_path(found, out)
-    _say(found, settings.fmax_ev_per_angstrom)
+    with folder_for_results(out), stopping_politely("after this step") as should_stop:
+        calculator = Calculator(model)
+        try:
+            with _progress() as show:
+                found = find_path(
+                    calculator,
+                    first,
+                    last,
+                    settings,
+                    through=through,
+                    keep=lambda band: save_band(band, out),
+                    report=show,
+                    should_stop=should_stop,
+                )
+        except PathStoppedError as stopped:
+            left = f"go on with --start-from {out / BAND_FILE}" if stopped.kept else "no band yet, nothing was written"
+            typer.echo(f"{stopped}: {left}", err=True)
+            raise typer.Exit(130) from stopped
+        files = save_path(found, out)
+    _say(found, settings.fmax_ev_per_angstrom, files[0])
     typer.echo("Wrote " + ", ".join(map(str, files)))
     if not found.converged:
         raise typer.Exit(1)
@@ -59,13 +74,11 @@ def neb(
 def _progress() -> Iterator[Callable[["PathReport"], None]]:
     """Give a function that shows how far it is: a live line, or one now and then."""
     if not sys.stderr.isatty():
-        last = -math.inf
+        time_for_line = NowAndThen(at_once=True)
 
         def tell(report: "PathReport") -> None:
-            nonlocal last
-            if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+            if time_for_line.due():
                 typer.echo(_line(report), err=True)
-                last = time.monotonic()
 
         yield tell
         return
@@ -79,14 +92,7 @@ def _line(report: "PathReport") -> str:
     return f"{report.what}, step {report.step}: largest force {report.fmax:.3f} eV/Å, down to {report.aim:g}"
 
 
-def _last_frame(path: Path) -> "Atoms":
-    from ase.io import read
-
-    atoms = read(path)
-    return atoms if not isinstance(atoms, list) else atoms[-1]
-
-
-def _say(found: "ReactionPath", aim: float) -> None:
+def _say(found: "ReactionPath", aim: float, path: Path) -> None:
     names = {
         "barrier": found.barrier, "reverse barrier": found.reverse_barrier, "reaction energy": found.reaction_energy,
     }  # fmt: skip
@@ -103,6 +109,6 @@ def _say(found: "ReactionPath", aim: float) -> None:
     if not found.converged:
         typer.echo(
             f"The band did not converge: the largest force across it is {found.fmax:.3f} eV/Å, not {aim:g}. Go on with "
-            "--start-from PATH.xyz, or give more --steps",
+            f"--start-from {path}, or give more --steps",
             err=True,
         )

@@ -19,12 +19,27 @@ if TYPE_CHECKING:
     from huefield.training import StepReport, ValidationReport
 
 SECONDS_BETWEEN_LINES = 5.0
-"""Between two lines about a conversion."""
+"""Between two lines about long work."""
 LINES_PER_STAGE = 20
 """Lines about a stage of making data."""
 
 Counting = Callable[[int, int | None], None]
 """Told how many structures are done, and of how many."""
+
+
+class NowAndThen:
+    """Says whether it is time for another line."""
+
+    def __init__(self, *, at_once: bool) -> None:
+        """Begin to wait; with ``at_once``, the first line need not."""
+        self._last = -math.inf if at_once else time.monotonic()
+
+    def due(self, anyway: bool = False) -> bool:
+        """Whether a few seconds have passed since it last said yes, or someone wants a line anyway."""
+        if not anyway and time.monotonic() - self._last < SECONDS_BETWEEN_LINES:
+            return False
+        self._last = time.monotonic()
+        return True
 
 
 def use_compilation_cache() -> None:
@@ -96,16 +111,14 @@ def _lines_now_and_then() -> Callable[["StepReport | ValidationReport | str"], N
     """Print every validation and message, and progress every few seconds."""
     from huefield.training import StepReport
 
-    last, say = -math.inf, _sayer()
+    time_for_line, say = NowAndThen(at_once=True), _sayer()
 
     def show(event: "StepReport | ValidationReport | str") -> None:
-        nonlocal last
         if not isinstance(event, StepReport):
             typer.echo(say(event), err=True)
-        elif time.monotonic() - last >= SECONDS_BETWEEN_LINES or event.step == event.stage_steps:
+        elif time_for_line.due(event.step == event.stage_steps):
             parts = (f"{event.stage_name} {event.step}/{event.stage_steps}", speed(event), numbers_line(event))
             typer.echo(", ".join(part for part in parts if part), err=True)
-            last = time.monotonic()
 
     return show
 
@@ -217,13 +230,11 @@ def convert_progress() -> Iterator[Callable[["ConvertProgress"], None]]:
 
 
 def _now_and_then() -> Callable[["ConvertProgress"], None]:
-    last = time.monotonic()
+    time_for_line = NowAndThen(at_once=False)
 
     def show(progress: "ConvertProgress") -> None:
-        nonlocal last
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES:
+        if time_for_line.due():
             typer.echo(f"file {progress.source_number}/{progress.num_sources}: {convert_line(progress)}", err=True)
-            last = time.monotonic()
 
     return show
 
@@ -261,13 +272,13 @@ def counting_progress() -> Iterator[Callable[[str], "Counting"]]:
 
 
 def _counting_lines(name: str) -> Counting:
-    last, told = time.monotonic(), False
+    time_for_line, told = NowAndThen(at_once=False), False
 
     def show(done: int, total: int | None) -> None:
-        nonlocal last, told
-        if time.monotonic() - last >= SECONDS_BETWEEN_LINES or (told and done == total):
+        nonlocal told
+        if time_for_line.due(told and done == total):
             typer.echo(f"{name}: {_count(done, total)}", err=True)
-            last, told = time.monotonic(), True
+            told = True
 
     return show
 

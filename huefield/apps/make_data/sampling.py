@@ -17,6 +17,7 @@ from jaxtyping import Float, UInt8
 from huefield.apps.make_data.geometry import num_fragments
 from huefield.apps.make_data.relax import SamplingError, atoms_of
 from huefield.apps.oracles import AbstractOracle, OracleError
+from huefield.core.rigid import rotations, shifts
 from huefield.core.structure import Structure
 
 PER_CM = 2 * np.pi * units._c * 100.0 / units._e**0.5 * units._amu**0.5 * 1e-10
@@ -77,20 +78,14 @@ def normal_modes(
 ) -> NormalModes:
     """Vibrations from second derivatives, with the rigid motions projected out."""
     root_mass = np.repeat(np.sqrt(atomic_masses[numbers]), 3)
-    rigid = _rigid_motions(positions) * root_mass
+    rigid = np.concatenate([shifts(len(positions)), rotations(positions, positions.mean(0))])
+    rigid = rigid.reshape(len(rigid), -1) * root_mass
     left, singular, _ = np.linalg.svd(rigid.T)
     rank = int((singular > 1e-4 * singular[0]).sum())
     vibrations = left[:, rank:]
     omega2, vectors = np.linalg.eigh(vibrations.T @ (second / np.outer(root_mass, root_mass)) @ vibrations)
     directions = (vibrations @ vectors).T / root_mass
     return NormalModes(omega2, directions.reshape(len(omega2), -1, 3))
-
-
-def _rigid_motions(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "6 D"]:
-    """Three shifts and three turns; of a linear molecule one turn is zero."""
-    centred = positions - positions.mean(0)
-    shifts = [np.tile(axis, len(positions)) for axis in np.eye(3)]
-    return np.array(shifts + [np.cross(axis, centred).ravel() for axis in np.eye(3)])
 
 
 def sample_modes(

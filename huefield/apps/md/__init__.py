@@ -5,4 +5,3 @@ from huefield.apps.md.figure import draw_md as draw_md
 from huefield.apps.md.run import MDProgress as MDProgress
 from huefield.apps.md.run import MDResult as MDResult
 from huefield.apps.md.run import run_md as run_md
-from huefield.apps.md.start import read_start as read_start

@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 from ase import Atoms
+from ase.stress import voigt_6_to_full_3x3_stress
 from jaxtyping import Float
+
+from huefield.apps.xyz_text import frame_text, joined, periodic_word
 
 NUMBER = "%.12g"
 SUFFIXES = ("", "_aleatoric", "_epistemic")
@@ -14,23 +17,17 @@ Entry = str | int | float | Float[np.ndarray, "3 3"]
 Entries = dict[str, Entry]
 
 
-def frame_text(atoms: Atoms, entries: Entries, columns: dict[str, Float[np.ndarray, "N 3"]]) -> str:
-    """A frame of extended xyz, as ASE reads it."""
-    words = [f"Properties=species:S:1:pos:R:3{''.join(f':{name}:R:3' for name in columns)}"]
-    if atoms.cell.any():
-        words.insert(0, f'Lattice="{_joined(np.array(atoms.cell))}"')
-    words += [f"{name}={_word(value)}" for name, value in entries.items()]
-    words.append('pbc="' + " ".join("T" if periodic else "F" for periodic in atoms.pbc) + '"')
-    values = np.hstack([atoms.positions, *columns.values()])
-    row = " ".join([NUMBER] * values.shape[1])
-    rows = "".join(f"{symbol} {row}\n" for symbol in atoms.symbols) % tuple(values.ravel().tolist())
-    return f"{len(atoms)}\n{' '.join(words)}\n{rows}"
+def structure_text(atoms: Atoms, entries: Entries, columns: dict[str, Float[np.ndarray, "N 3"]]) -> str:
+    """A frame of extended xyz."""
+    words = [*(f"{name}={_word(value)}" for name, value in entries.items()), periodic_word(atoms.pbc)]
+    return frame_text(atoms.symbols, atoms.positions, np.array(atoms.cell), columns, words, NUMBER)
 
 
 def predicted(results: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """Results of the calculator under their own names, of those that there are; stress as a matrix."""
     found = {name: results[name] for name in names if name in results}
-    return {name: _matrix(value) if name.startswith("stress") else value for name, value in found.items()}
+    tensors = {name: voigt_6_to_full_3x3_stress(value) for name, value in found.items() if name.startswith("stress")}
+    return found | tensors
 
 
 def with_uncertainty(*quantities: str) -> tuple[str, ...]:
@@ -43,16 +40,5 @@ def table_row(values: Mapping[str, float | None], columns: tuple[str, ...]) -> s
     return ",".join("" if values.get(name) is None else NUMBER % values[name] for name in columns) + "\n"
 
 
-def _matrix(voigt: Float[np.ndarray, " 6"]) -> Float[np.ndarray, "3 3"]:
-    xx, yy, zz, yz, xz, xy = voigt
-    return np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-
-
-def _joined(matrix: Float[np.ndarray, "3 3"]) -> str:
-    return " ".join(NUMBER % value for value in matrix.ravel())
-
-
 def _word(value: Entry) -> str:
-    if isinstance(value, np.ndarray):
-        return f'"{_joined(value)}"'
-    return f'"{value}"' if isinstance(value, str) else NUMBER % value
+    return f'"{value}"' if isinstance(value, str) else joined(value, NUMBER)

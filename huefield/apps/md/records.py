@@ -6,7 +6,7 @@ from typing import Any
 from ase import Atoms, units
 
 from huefield.apps.md.config import MDConfig
-from huefield.apps.md.frames import Entries, frame_text, predicted, with_uncertainty
+from huefield.apps.md.frames import Entries, predicted, structure_text, with_uncertainty
 from huefield.apps.md.watch import Deviations, atoms_beyond, measured, name_of_part
 
 Values = dict[str, float]
@@ -55,7 +55,7 @@ class Look:
         names = ("energy", *with_uncertainty("energy"), "stress", *with_uncertainty("stress"))
         columns = {"momenta": self.atoms.get_momenta()}
         columns |= predicted(self.results, ("forces", *with_uncertainty("forces")))
-        return frame_text(self.atoms, {**self._when(), **predicted(self.results, names)}, columns)
+        return structure_text(self.atoms, {**self._when(), **predicted(self.results, names)}, columns)
 
     def uncertain_frame(self, config: MDConfig, level: float) -> str:
         """To be labelled; without energy and forces, which might be taken for labels."""
@@ -68,7 +68,7 @@ class Look:
             "threshold": level,
             "uncertain_atoms": " ".join(map(str, atoms_beyond(chosen, level).tolist())),
         }
-        return frame_text(self.atoms, entries, predicted(self.results, with_uncertainty("forces")))
+        return structure_text(self.atoms, entries, predicted(self.results, with_uncertainty("forces")))
 
     def _when(self) -> Entries:
         return {"step": self.step, "time_fs": self.time_fs}

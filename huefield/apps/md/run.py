@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import equinox as eqx
-import jax
 from ase import Atoms
 
 from huefield.apps.calculator import Calculator
@@ -278,7 +276,7 @@ class _Run:
 def _calculator(model: Ensemble | Calculator | str | Path, precision: Precision) -> Calculator:
     if not isinstance(model, Calculator):
         return Calculator(model, warn_above=None, precision=precision)
-    found = jax.tree.leaves(eqx.filter(model.ensemble, eqx.is_inexact_array))[0].dtype
+    found = model.evaluator.precision
     if found != precision:
         raise ValueError(f"the calculator computes in {found}, but the run should in {precision}: make them the same")
     return model.sibling()

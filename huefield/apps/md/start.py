@@ -1,45 +1,11 @@
-"""Where dynamics begin: a structure, and velocities for it."""
-
-from collections import deque
-from itertools import islice
-from pathlib import Path
+"""Where dynamics begin: a structure that makes sense, and velocities for it."""
 
 import numpy as np
 from ase import Atoms, units
 from jaxtyping import Float
 
 from huefield.apps.md.config import MDConfig
-from huefield.data.ase_files import ase_format_of, images_of, xyz_images
-from huefield.data.base import Fault, naming
-
-SAME = 1e-6
-"""Motions that are a combination of others to within this, relative to the largest, are no motions of their own."""
-
-
-def read_start(path: Path, frame: int | None = None) -> Atoms:
-    """One frame of a file that ASE reads.
-
-    Args:
-        path: the file.
-        frame: its number, from 0; None for the last.
-    """
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: name a file with a structure")
-    if not path.exists():
-        raise FileNotFoundError(f"there is no file {path} to start from")
-    if frame is not None and frame < 0:
-        raise ValueError(f"frames are counted from 0, but frame is {frame}; without it the last one is taken")
-    with naming(path):
-        name = ase_format_of(path)
-        images = xyz_images(path) if name in ("xyz", "extxyz") else images_of(path, name)
-        found = deque(images, 1) if frame is None else list(islice(images, frame, frame + 1))
-    if not found:
-        raise ValueError(f"{path} has no {'structure' if frame is None else f'frame {frame}; they are counted from 0'}")
-    if isinstance(found[0], Fault):
-        raise ValueError(f"{found[0]}: mend it, or start from another frame (--frame)")
-    atoms = found[0].parse()
-    atoms.calc = None
-    return atoms
+from huefield.core.rigid import rigid_motions
 
 
 def prepared(start: Atoms, config: MDConfig) -> Atoms:
@@ -54,7 +20,7 @@ def prepared(start: Atoms, config: MDConfig) -> Atoms:
             raise ValueError("the start has no velocities to go on with: give a temperature to draw them from")
         atoms.set_momenta(drawn_momenta(atoms.get_masses(), config.temperature_kelvin, seed=config.seed))
     if not atoms.constraints:
-        motions = rigid_motions(atoms.positions, atoms.get_masses(), rotations=not atoms.pbc.any())
+        motions = rigid_motions(atoms.positions, atoms.get_masses(), with_rotations=not atoms.pbc.any())
         atoms.set_momenta(without(motions, atoms.get_momenta(), atoms.get_masses()))
     return atoms
 
@@ -66,31 +32,14 @@ def degrees_of_freedom(atoms: Atoms, config: MDConfig) -> int:
     if config.ensemble == "npt":
         return 3 * len(atoms)
     rotations = config.ensemble == "nve" and not atoms.pbc.any()
-    return 3 * len(atoms) - rigid_motions(atoms.positions, atoms.get_masses(), rotations=rotations).shape[1]
+    still = rigid_motions(atoms.positions, atoms.get_masses(), with_rotations=rotations)
+    return 3 * len(atoms) - still.shape[1]
 
 
 def drawn_momenta(masses: Float[np.ndarray, " N"], kelvin: float, *, seed: int) -> Float[np.ndarray, "N 3"]:
     """Of the Maxwell-Boltzmann distribution; the random numbers are those of step 0."""
     deviations = np.sqrt(masses * units.kB * kelvin)
     return deviations[:, None] * np.random.default_rng([seed, 0]).standard_normal((len(masses), 3))
-
-
-def rigid_motions(
-    positions: Float[np.ndarray, "N 3"], masses: Float[np.ndarray, " N"], *, rotations: bool
-) -> Float[np.ndarray, "D r"]:
-    """Orthonormal motions of a body as a whole, in coordinates √m r.
-
-    These are √m_i e for each axis e, and √m_i e × (r_i − r_0) around the centre of mass r_0; a row of atoms has two of
-    the latter and a single one none.
-    """
-    centred = positions - masses @ positions / masses.sum()
-    fields = [np.broadcast_to(axis, positions.shape) for axis in np.eye(3)]
-    if rotations:
-        fields += [np.cross(axis, centred) for axis in np.eye(3)]
-    weighted = np.stack([(np.sqrt(masses)[:, None] * field).ravel() for field in fields], 1)
-    weighted = weighted / max(np.linalg.norm(weighted, axis=0).max(), 1e-300)
-    left, sizes, _ = np.linalg.svd(weighted, full_matrices=False)
-    return left[:, sizes > SAME * sizes.max()]
 
 
 def without(

@@ -1,7 +1,6 @@
 """What the frames of a file say: atoms, predictions with their variances, and reference values."""
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -146,7 +145,7 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
     names: set[str] = set()
     wanted = keys.all_names() | {FRAME}
     with naming(path):
-        for image in _images(path):
+        for image in ase_files.images_in(path, ase_files.ase_format_of(path)):
             frame = image if isinstance(image, Fault) else _frame(image, wanted, names)
             if isinstance(frame, Fault):
                 faults[f"the frame cannot be read: {frame.reason}"] += 1
@@ -155,11 +154,6 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
     if not frames:
         raise ValueError("; ".join([f"{path} has no structures that can be read", *faults]))
     return Contents(frames, faults, frozenset(names))
-
-
-def _images(path: Path) -> Iterator[Image | Fault]:
-    kind = ase_files.ase_format_of(path)
-    return ase_files.xyz_images(path) if kind in ("xyz", "extxyz") else ase_files.images_of(path, kind)
 
 
 def _frame(image: Image, wanted: frozenset[str], names: set[str]) -> Frame | Fault:

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from huefield.core import mixture
 from huefield.core.structure import Block, row_ranges
 from huefield.data.batching import Batch
 from huefield.evaluation.predictions import Marginals, MemberMeans, Predictions
-from huefield.forcefield import Ensemble, map_members
+from huefield.forcefield import Ensemble
 
 ROUNDING = 1e-5
 """Deviations of a force component relative to the largest force of its structure that single precision makes."""
@@ -140,11 +139,7 @@ def batch_moments(ensemble: Ensemble, batch: Batch, *, stress: bool = False, mem
         members: whether to tell what each member says.
     """
     graph = batch.graph
-    each = map_members(lambda member: member(graph, strain=stress), ensemble.members, ensemble.strategy)
-    distribution, factors = mixture(each), None
-    if ensemble.calibration is not None:
-        factors = ensemble.calibration.factors(distribution)
-        distribution = distribution.scaled(factors)
+    distribution, factors = ensemble.calibrated_distribution(graph, strain=stress)
     noise, spread = distribution.aleatoric_variance(), distribution.epistemic_variance()
     root = jnp.sqrt(jnp.asarray(ensemble.num_members, graph.positions.dtype))
 

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float
 from huefield.apps.predictions.frames import FRAME
 from huefield.apps.predictions.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
 from huefield.apps.predictions.xyz import is_plain_text
+from huefield.apps.xyz_text import frame_text, joined, periodic_word
 from huefield.core.files import replacing
-from huefield.core.structure import Block
 from huefield.evaluation.predictions import Marginals, Predictions
 
 NUMBER = "%.17g"
@@ -63,8 +63,14 @@ def _frames(predictions: Predictions) -> Iterator[str]:
             **joint,
         }
         columns = {**(forces if with_forces[index] else {}), **(observed if block.has_forces[index] else {})}
-        yield f"{block.sizes[index]}\n{_comment(predictions, index, entries, columns)}\n"
-        yield _rows(block, atoms, columns)
+        yield frame_text(
+            (chemical_symbols[number] for number in block.atomic_numbers[atoms]),
+            block.positions[atoms],
+            block.cells[index],
+            {name: values[atoms] for name, values in columns.items()},
+            _words(predictions, index, entries),
+            NUMBER,
+        )
 
 
 def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], ...]:
@@ -101,35 +107,17 @@ def _stresses(marginals: Marginals | None) -> Entries:
     }
 
 
-def _comment(predictions: Predictions, index: int, entries: Entries, columns: Columns) -> str:
+def _words(predictions: Predictions, index: int, entries: Entries) -> list[str]:
+    """Of the comment of a structure."""
     block = predictions.structures
-    words = [f"Properties=species:S:1:pos:R:3{''.join(f':{n}:R:{c.shape[1]}' for n, c in columns.items())}"]
-    if block.cells[index].any():
-        words.insert(0, f"Lattice={_joined(block.cells[index])}")
-    words.append('pbc="' + " ".join("T" if periodic else "F" for periodic in block.pbc[index]) + '"')
-    words.append(f"{FRAME}={block.frames[index]}")
-    words += [f"{key}={_joined(values[index])}" for key, values in entries.items()]
+    words = [periodic_word(block.pbc[index]), f"{FRAME}={block.frames[index]}"]
+    words += [f"{key}={joined(values[index], NUMBER)}" for key, values in entries.items()]
     if block.has_energy[index]:
-        words.append(f"REF_energy={_joined(block.energy[index])}")
+        words.append(f"REF_energy={joined(block.energy[index], NUMBER)}")
     if block.has_stress[index]:
-        words.append(f"REF_stress={_joined(block.stress[index])}")
+        words.append(f"REF_stress={joined(block.stress[index], NUMBER)}")
     texts = {"group": block.groups[index], MODEL: predictions.name}
-    words += [f"{key}={_text(text)}" for key, text in texts.items() if text]
-    return " ".join(words)
-
-
-def _rows(block: Block, atoms: slice, columns: Columns) -> str:
-    """The lines of the atoms; one format for all of them is twice as fast as number by number."""
-    values = np.hstack([block.positions[atoms], *(column[atoms] for column in columns.values())])
-    row = " ".join([NUMBER] * values.shape[1])
-    symbols = (chemical_symbols[number] for number in block.atomic_numbers[atoms])
-    return "".join(f"{symbol} {row}\n" for symbol in symbols) % tuple(values.ravel().tolist())
-
-
-def _joined(numbers: Float[np.ndarray, "*k"] | np.float64) -> str:
-    """One number, or several in quotes."""
-    text = " ".join(NUMBER % value for value in np.ravel(numbers))
-    return f'"{text}"' if " " in text else text
+    return words + [f"{key}={_text(text)}" for key, text in texts.items() if text]
 
 
 def _text(text: str) -> str:
