@@ -30,6 +30,10 @@ TAG = "all"
 """Reference energies are those of one data set: what is trained on."""
 
 
+MANY_STEPS = 5000
+"""From which on a second program for batches of usual size pays: where sizes differ, its steps take half the time."""
+
+
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """A part of the data with what batches need to know about all of its structures."""
@@ -77,14 +81,22 @@ class Feed:
     """Batches of training structures, without end, from any place on."""
 
     def __init__(
-        self, data: Prepared, layout: Layout, batch_size: int, num_buckets: int, keys: list[Key[Array, ""]]
+        self,
+        data: Prepared,
+        layout: Layout,
+        batch_size: int,
+        num_buckets: int,
+        keys: list[Key[Array, ""]],
+        *,
+        steps: int = 0,
     ) -> None:
         buckets = slot_buckets(data.sizes, data.neighbours, num_buckets)
         self.data, self.layout = data, layout
         self.orders = [BatchOrder(buckets, min(batch_size, len(data)), key) for key in keys]
         per_device = -(-min(batch_size, len(data)) // layout.data_parts)
         shapes = choose_shapes(data.sizes, data.neighbours, buckets, per_device)
-        self.shapes = shapes if num_buckets > 1 else shapes[-1:]  # each shape compiles a program of its own
+        pays = num_buckets > 1 or steps >= MANY_STEPS
+        self.shapes = shapes if pays else shapes[-1:]  # each shape compiles a program of its own
 
     def indices(self, place: Place) -> Iterator[tuple[Place, list[Int[np.ndarray, " _"]]]]:
         """The structures of each member's batch, with the place behind them."""

@@ -107,7 +107,12 @@ def _train(
         layout=layout,
         validator=Validator(batches, layout, "auto", ensemble.members.noise.has_variance),
         feed_for=lambda stage: Feed(
-            prepared["train"], layout, config.batch_size, config.buckets, order_keys(config, members, stage)
+            prepared["train"],
+            layout,
+            config.batch_size,
+            config.buckets,
+            order_keys(config, members, stage),
+            steps=config.stages[stage].steps,
         ),
         folder=folder,
         fingerprint=fingerprint(config, members, digests),

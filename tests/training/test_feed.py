@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from huefield.data.batching import Place
-from huefield.data.dataset import FileData
+from huefield.data.dataset import BundledData, FileData
 from huefield.data.references import AtomicReferences
-from huefield.training.feed import TAG, Feed, Prepared
+from huefield.training.feed import MANY_STEPS, TAG, Feed, Prepared
 from huefield.training.mesh import Layout, MeshConfig
 from tests.training.helpers import write_waters
 
@@ -72,3 +72,16 @@ def test_a_batch_is_never_larger_than_the_data(data: Prepared) -> None:
     large = Feed(data, Layout(1, MeshConfig()), 64, 1, [jax.random.key(0)])
     _, (indices,) = next(large.indices(Place()))
     assert sorted(indices.tolist()) == list(range(SIZE))
+
+
+def test_long_stages_are_not_padded_to_the_largest_batch_there_could_be() -> None:
+    part = BundledData(train_limit=100).load()["train"]
+    mixed = Prepared.of(part, 3.0, AtomicReferences({TAG: dict.fromkeys(("H", "C", "N", "O"), 0.0)}))
+    arguments = (mixed, Layout(1, MeshConfig()), 8, 1, [jax.random.key(0)])
+    short, long = Feed(*arguments), Feed(*arguments, steps=MANY_STEPS)
+    usual, largest = long.shapes
+    assert short.shapes == (largest,)
+    assert mixed.sizes.mean() * 8 < usual.atoms < largest.atoms
+    (_, padded), (_, tight) = next(short.start(Place())), next(long.start(Place()))
+    assert (padded.graph.positions.shape[2], tight.graph.positions.shape[2]) == (largest.atoms, usual.atoms)
+    assert padded.labels.energy.tolist() == tight.labels.energy.tolist()
