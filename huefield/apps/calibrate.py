@@ -93,7 +93,7 @@ def calibrate(
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "gamma":
         gamma = _fitted_gamma(plain, part, before, fitted)
-        changed, remarks = _times_gamma(plain, gamma.factor), [f"γ times {gamma.factor:.4g}", gamma.remark]
+        changed, remarks = with_gamma_times(plain, gamma.factor), [f"γ times {gamma.factor:.4g}", gamma.remark]
     else:
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
@@ -234,14 +234,24 @@ def require_gamma(ensemble: Ensemble) -> None:
 def _fitted_gamma(
     ensemble: Ensemble, part: Part, before: Predictions, fitted: Bool[np.ndarray, " n"]
 ) -> GammaCalibration:
-    """The factor of γ. Variances are linear in it: what a second γ adds, the first one is."""
-    doubled = predict_part(_times_gamma(ensemble, 2.0), part, "twice γ").predictions
-    once, twice = (each.select(fitted).observed_forces() for each in (before, doubled))
+    doubled = predict_part(with_gamma_times(ensemble, 2.0), part, "twice γ").predictions
+    return fit_gamma(before.select(fitted), doubled.select(fitted))
+
+
+def fit_gamma(before: Predictions, doubled: Predictions) -> GammaCalibration:
+    """The factor of γ. Variances are linear in it: what a second γ adds, the first one is.
+
+    Args:
+        before: predictions of a model.
+        doubled: the same with twice its γ, as :func:`with_gamma_times` makes it.
+    """
+    once, twice = before.observed_forces(), doubled.observed_forces()
     if once is None or twice is None:
         raise ValueError("γ is fitted to forces, but no structure has any")
     gamma_var = np.maximum(twice.variance - once.variance, 0.0)
     return GammaCalibration.fit(gamma_var, np.maximum(once.variance - gamma_var, 0.0), once.error)
 
 
-def _times_gamma(ensemble: Ensemble, factor: float) -> Ensemble:
+def with_gamma_times(ensemble: Ensemble, factor: float) -> Ensemble:
+    """The ensemble, of colored noise, with another γ."""
     return ensemble.map_noise(lambda noise: noise.with_gamma(factor * noise.gamma.gamma))  # type: ignore[attr-defined]

@@ -3,7 +3,7 @@
 A packed store is read as batches need it; files are read into memory, as data that are worth a file fit there.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -108,16 +108,37 @@ class BundledData(FrozenConfig):
     kind: Literal["bundled"] = "bundled"
     level: str = Field(DEFAULT_LEVEL, description="level of theory")
     train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
+    split_seed: int | None = Field(
+        None,
+        ge=0,
+        lt=2**31,
+        description="deal out train, validation and test_id anew, at random and as large as they are; null for as it "
+        "comes",
+    )
 
     def load(self) -> Parts:
         """All parts of it."""
         parts = {
             name: Part(name, block, np.arange(len(block))) for name, block in bundled(level=self.level).blocks.items()
         }
+        if self.split_seed is not None:
+            parts |= _dealt_anew([parts[name] for name in ALIKE], self.split_seed)
         if self.train_limit is not None and self.train_limit < len(parts["train"]):
             order = np.random.default_rng(0).permutation(len(parts["train"]))[: self.train_limit]
             parts["train"] = Part("train", parts["train"].source, np.sort(order))
         return parts
+
+
+ALIKE = ("train", "validation", "test_id")
+"""Parts of the bundled data that were drawn from the same molecules and reactions at random."""
+
+
+def _dealt_anew(parts: Sequence[Part], seed: int) -> dict[str, Part]:
+    """The structures of some parts dealt out at random, into parts of the same names and sizes."""
+    together = joined([part.block(np.arange(len(part))) for part in parts], "bundled data")
+    order = np.random.default_rng(seed).permutation(len(together))
+    pieces = np.split(order, np.cumsum([len(part) for part in parts])[:-1])
+    return {part.name: Part(part.name, together, np.sort(piece)) for part, piece in zip(parts, pieces, strict=True)}
 
 
 DataConfig = Annotated[FileData | BundledData, Field(discriminator="kind")]

@@ -78,11 +78,12 @@ def write_report(
         Part("viewer", "Structures", viewer),
         Part("parts", "Parts of the data", _breakdowns(evaluations)),
     ]
-    page = _page(title, notes, [part for part in parts if part.body], programs)
+    page = page_of(title, notes, [part for part in parts if part.body], programs)
     write_bytes(path, page.encode())
 
 
-def _page(title: str, notes: Sequence[str], parts: Sequence[Part], programs: str) -> str:
+def page_of(title: str, notes: Sequence[str], parts: Sequence[Part], programs: str = "") -> str:
+    """A page that is complete in itself; programs are scripts behind everything else."""
     links = "".join(f'<a href="#{part.name}">{escape(part.title)}</a>' for part in parts)
     lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
     return (

@@ -1,6 +1,7 @@
 """What a noise model is: raw outputs of a potential in, a covariance diag(d) + U Uᵀ out."""
 
 from abc import abstractmethod
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -13,6 +14,10 @@ from huefield.core.strain import strain_var
 
 Number = float | Float[Array, ""]
 """A number that may be known only when a compiled program runs."""
+
+
+LevelReadout = Literal["sum", "mean", "root"]
+"""How outputs s_i of N atoms become one number: Σ s_i, Σ s_i / N, or Σ s_i / √N."""
 
 
 class Covariance(eqx.Module):
@@ -80,6 +85,15 @@ def isotropic(
     """A diagonal with the same variance for all components of an atom's force, and what it means for the strain."""
     forces = jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape)
     return EnergyForces(energy_var, forces, None if outputs.energy_strain is None else strain_var(graph, force_var))
+
+
+def over_atoms(raw: Float[Array, "A k"], partition: Partition, readout: LevelReadout) -> Float[Array, "S k"]:
+    """One number for each structure from those of its atoms; see :data:`LevelReadout`."""
+    summed = partition.sum(raw)
+    if readout == "sum":
+        return summed
+    sizes = jnp.maximum(partition.sum(jnp.ones_like(raw[:, 0])), 1.0)
+    return summed / (sizes if readout == "mean" else jnp.sqrt(sizes))[:, None]
 
 
 def softplus_inverse(value: Number) -> Float[Array, ""]:

@@ -28,7 +28,16 @@ from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
-from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
+from huefield.noise.base import (
+    AbstractNoise,
+    Covariance,
+    LevelReadout,
+    Number,
+    isotropic,
+    over_atoms,
+    positive_level,
+    raw_for_level,
+)
 from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, GlobalGamma
 
 _GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma]] = {
@@ -39,7 +48,10 @@ _GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma]
 
 
 class ColoredNoise(AbstractNoise):
-    """d = (0, Σ_c γ_c,i ρ_c²) and C columns u_c = (ρ_c, −∂ρ_c/∂r), with ρ_c = softplus(b_c + Σ_i s_c,i)."""
+    """d = (0, Σ_c γ_c,i ρ_c²) and C columns u_c = (ρ_c, −∂ρ_c/∂r), with ρ_c = softplus(b_c + Σ_i s_c,i).
+
+    Instead of the sum, ρ can be read from a mean over the atoms: see ``readout``.
+    """
 
     class Config(FrozenConfig):
         """Choices of the colored noise model; the defaults are the paper's."""
@@ -49,6 +61,9 @@ class ColoredNoise(AbstractNoise):
             "global", description="one γ for everything (the paper's), one for each element, or γ_i(z, r) of each atom"
         )
         channels: int = Field(1, ge=1, description="independent noise processes")
+        readout: LevelReadout = Field(
+            "sum", description="of the outputs of N atoms for ρ: their sum, their mean, or the sum divided by √N"
+        )
         floor_ev: float = Field(1e-6, gt=0, description="smallest energy noise of a channel")
 
         def build(self) -> "ColoredNoise":
@@ -68,8 +83,8 @@ class ColoredNoise(AbstractNoise):
 
     def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
         """ρ_c of each structure."""
-        summed = partition.sum(raw[:, : self.config.channels]).T
-        return positive_level(self.offset[:, None] + summed, self.config.floor_ev)
+        read = over_atoms(raw[:, : self.config.channels], partition, self.config.readout).T
+        return positive_level(self.offset[:, None] + read, self.config.floor_ev)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """[J23] Eq. force_var_colored_simplified and the covariances that belong to it."""

@@ -19,7 +19,16 @@ from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
 from huefield.core.config import FrozenConfig
-from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
+from huefield.noise.base import (
+    AbstractNoise,
+    Covariance,
+    LevelReadout,
+    Number,
+    isotropic,
+    over_atoms,
+    positive_level,
+    raw_for_level,
+)
 
 
 class WhiteNoise(AbstractNoise):
@@ -34,6 +43,9 @@ class WhiteNoise(AbstractNoise):
 
         kind: Literal["white"] = "white"
         pooling: bool = Field(False, description="let the force noise of an atom depend on the whole structure")
+        readout: LevelReadout = Field(
+            "sum", description="of the outputs of N atoms for ρ: their sum, their mean, or the sum divided by √N"
+        )
         energy_floor_ev: float = Field(1e-6, gt=0, description="smallest energy noise")
         force_floor_ev_per_angstrom: float = Field(1e-6, gt=0, description="smallest force noise")
 
@@ -59,7 +71,7 @@ class WhiteNoise(AbstractNoise):
         """[J23] Eqs. e_obs and force_obs."""
         partition, raw = graph.partition, outputs.raw
         pooled = partition.spread(partition.sum(raw[:, 2])) if self.config.pooling else 0.0
-        energy_raw = self.energy_offset + partition.sum(raw[:, 0])
+        energy_raw = self.energy_offset + over_atoms(raw[:, :1], partition, self.config.readout)[:, 0]
         force_raw = self.force_offset + raw[:, 1] + pooled
         energy_level = positive_level(energy_raw, self.config.energy_floor_ev)
         force_level = positive_level(force_raw, self.config.force_floor_ev_per_angstrom)

@@ -95,10 +95,10 @@ def _paper(data: FileData | BundledData) -> TrainConfig:
 
 
 def _small(data: FileData | BundledData) -> TrainConfig:
-    return _with_care(
+    return with_care(
         data,
         PaiNN.Config(features=64),
-        _three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
+        three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
         members=5,
         batch_size=4,
         validate_every=500,
@@ -107,10 +107,10 @@ def _small(data: FileData | BundledData) -> TrainConfig:
 
 
 def _tiny(data: FileData | BundledData) -> TrainConfig:
-    return _with_care(
+    return with_care(
         data,
         PaiNN.Config(features=16, layers=2, radial_functions=12, cutoff_angstrom=4.0),
-        _three_stages((500, 100, 150), 1e-2, 1e-3),
+        three_stages((500, 100, 150), 1e-2, 1e-3),
         members=3,
         batch_size=8,
         validate_every=150,
@@ -118,13 +118,26 @@ def _tiny(data: FileData | BundledData) -> TrainConfig:
     )
 
 
-def _with_care(
-    data: FileData | BundledData, potential: PaiNN.Config, stages: tuple[Stage, ...], **sizes: int
+def with_care(
+    data: FileData | BundledData,
+    potential: PaiNN.Config,
+    stages: tuple[Stage, ...],
+    *,
+    noise: NoiseConfig | None = None,
+    **sizes: int,
 ) -> TrainConfig:
-    """With what keeps means and variances from harming each other when data are few."""
+    """A configuration with what keeps means and variances from harming each other when data are few.
+
+    Args:
+        data: to train on.
+        potential: the network.
+        stages: of training.
+        noise: the noise model; None for colored noise with γ per atom.
+        sizes: members, batch_size and other numbers of the configuration.
+    """
     return TrainConfig(
         data=data,
-        model=ForceField.Config(potential=potential, noise=noise_of_kind("colored")),
+        model=ForceField.Config(potential=potential, noise=noise or noise_of_kind("colored")),
         stages=stages,
         optimiser=OptimiserConfig(average_decay=0.99, noise_rate=3.0, offset_rate=10.0),
         report_every=50,
@@ -135,7 +148,7 @@ def _with_care(
 LOWEST_RATE = 3e-5
 
 
-def _three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) -> tuple[Stage, ...]:
+def three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) -> tuple[Stage, ...]:
     """Squared error while the rate falls to the lowest; then β-NLL and NLL from a rate in between, falling again."""
     first, second, third = steps
     return (

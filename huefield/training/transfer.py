@@ -33,13 +33,13 @@ def transferred(saved: Ensemble, config: ForceField.Config, members: range) -> E
         members: which to take, by their numbers.
     """
     same_noise = saved.members.noise.config == config.noise
-    return Ensemble.from_members([_member(saved.member(member), config, same_noise) for member in members])
+    return Ensemble.from_members(
+        [saved.member(m) if same_noise else _with_new_noise(saved.member(m), config, m) for m in members]
+    )
 
 
-def _member(saved: ForceField, config: ForceField.Config, same_noise: bool) -> ForceField:
-    if same_noise:
-        return saved
-    fresh = config.build(key=jax.random.key(0))
+def _with_new_noise(saved: ForceField, config: ForceField.Config, seed: int) -> ForceField:
+    fresh = config.build(key=jax.random.key(seed))
     old, new = named_arrays(saved.potential), named_arrays(fresh.potential)
     own = {name: bool(np.all(share)) for name, share in named_arrays(fresh.potential.serves_noise()).items()}
     taken = {name: leaf if own[name] else jnp.asarray(old[name]) for name, leaf in new.items()}

@@ -18,6 +18,8 @@ SLOW_CONFIGS = [
     ColoredNoise.Config(gamma="element"),
     ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(channels=3),
+    ColoredNoise.Config(gamma="atom", readout="mean"),
+    WhiteNoise.Config(readout="root"),
     WhiteNoise.Config(energy_floor_ev=0.01, force_floor_ev_per_angstrom=0.2),
 ]
 

@@ -14,6 +14,7 @@ from huefield.apps.cli.make_data import make
 from huefield.apps.cli.md import md
 from huefield.apps.cli.neb import neb
 from huefield.apps.cli.predict import predict
+from huefield.apps.cli.reproduce import app as reproduce_app
 from huefield.apps.cli.toy import toy
 from huefield.apps.cli.train import assemble, config, history, train
 
@@ -27,6 +28,7 @@ app = typer.Typer(
 for command in (demo, toy, config, train, assemble, history, evaluate, calibrate, predict, neb, md):
     app.command()(command)
 data_app.command()(make)
+app.add_typer(reproduce_app, name="reproduce", help="Make the table and the figures of the paper anew.")
 app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")
 
 

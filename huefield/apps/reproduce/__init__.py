@@ -1,0 +1,1 @@
+"""The paper's table and figures made anew, with our rows beside its own."""

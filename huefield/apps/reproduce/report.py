@@ -1,0 +1,52 @@
+"""What is written of a table: numbers, figures and the page."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from huefield.apps.reproduce.figures import save_table_figures
+from huefield.apps.reproduce.page import write_page
+from huefield.apps.reproduce.sources import AbstractSource
+from huefield.apps.reproduce.table import Table, comparison_table, largest_deviation, paper_table
+from huefield.core.files import write_bytes
+
+TOLERANCE = 0.1
+"""Numbers that differ by more, relative to each other, are not the same result."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What there is to look at, the page first."""
+
+    text: str
+    files: tuple[Path, ...]
+
+
+def write_table(source: AbstractSource, out: Path) -> Made:
+    """Write all that the results of a data set say.
+
+    Args:
+        source: the data set.
+        out: folder of the results; files go into the folder of the data set in it.
+    """
+    table, folder = Table.collected(source, out), out / source.name
+    if not table.rows:
+        raise ValueError(f"there is no finished row in {folder}")
+    seeds = max(len(table.seeds(row)) for row in table.rows)
+    text = (
+        f"{table.title}, {table.tests[table.first_test]}; {seeds} seed{'s' if seeds > 1 else ''}. Energies (E) in eV, "
+        f"force components (F) in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table)}"
+    )
+    paths = [folder / name for name in ("report.html", "results.json", "table.md")]
+    table.save(paths[1])
+    write_bytes(paths[2], text.encode())
+    figures = save_table_figures(table, folder / "figures")
+    notes = [f"{table.title}, {seeds} seed{'s' if seeds > 1 else ''} of the data split, ensembles of five."]
+    write_page(paths[0], table, figures, notes)
+    return Made(text, (*paths, *figures))
+
+
+def compared(source: AbstractSource, out: Path, other: Path) -> str:
+    """How the numbers of the paper's table agree with those of another run."""
+    share, where = largest_deviation(Table.collected(source, out), Table.load(other))
+    verdict = "as in" if share <= TOLERANCE else "NOT as in"
+    return f"Numbers are {verdict} {other}: the largest relative difference is {share:.2g} ({where})"

@@ -1,0 +1,234 @@
+"""The data sets of the table: what is trained on for each seed, and what is tested on."""
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from huefield.apps.convert import ConvertProgress, convert
+from huefield.core.files import write_bytes
+from huefield.data.ani1x import Ani1xReader
+from huefield.data.dataset import BundledData, FileData, Part, Parts, open_part
+from huefield.data.split_config import FileSplit, FormulaSplit, RandomSplit, SplitInputs
+from huefield.data.transition1x import Transition1xReader
+
+LARGE_ATOMS = 20
+"""Molecules of ANI-1x with more atoms are kept for the test on larger ones."""
+FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+
+
+@dataclass(frozen=True)
+class Test:
+    """Structures that no model was trained on."""
+
+    part: str
+    """Its name in results."""
+    title: str
+
+
+class AbstractSource:
+    """A data set."""
+
+    name: str
+    title: str
+    mixed_sizes: bool
+    """Whether molecules differ much in size."""
+    batch_size: int
+    """Of the small setting."""
+    tests: tuple[Test, ...]
+    """The first one is like the training data."""
+
+    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """What must be done once before anything is trained: nothing, for most."""
+
+    @abstractmethod
+    def data(self, seed: int, folder: Path) -> BundledData | FileData:
+        """What is trained on; a file that says so may be written into the folder."""
+
+    def test_parts(self, parts: Parts) -> dict[str, Part]:
+        """The structures of each test, given all parts of the training data."""
+        return {test.part: parts[test.part] for test in self.tests}
+
+
+class Bundled(AbstractSource):
+    """What comes with huefield: many small molecules and reactions, GFN2-xTB."""
+
+    name, title, mixed_sizes, batch_size = "bundled", "bundled data", True, 8
+    tests = (
+        Test("test_id", "as in training"),
+        Test("test_reactions", "unseen reactions"),
+        Test("test_hot", "dynamics at 1500 and 2000 K"),
+    )
+
+    def data(self, seed: int, folder: Path) -> BundledData:
+        """Seed 0 is the split that it comes with."""
+        return BundledData(split_seed=seed or None)
+
+
+class AcAc(AbstractSource):
+    """Acetylacetone at 300 K; BOTNet-datasets, PBE."""
+
+    name, title, mixed_sizes, batch_size = "acac", "AcAc", False, 4
+    tests = (
+        Test("test_300K", "300 K"),
+        Test("test_600K", "600 K"),
+        Test("test_dihedral", "rotation, energies only"),
+        Test("test_H_transfer", "hydrogen transfer, energies only"),
+    )
+    files = ("test_MD_300K", "train_600K", "test_dihedral", "test_H_transfer")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def data(self, seed: int, folder: Path) -> FileData:
+        """450 structures for training and 50 for validation."""
+        split = RandomSplit(fractions={"train": 0.9, "validation": 0.1}, seed=seed)
+        return FileData(train=(_there(self.folder / "train_300K.xyz"),), split=split)
+
+    def test_parts(self, parts: Parts) -> dict[str, Part]:
+        """From files of their own."""
+        names = zip(self.tests, self.files, strict=True)
+        return {test.part: open_part(test.part, [_there(self.folder / f"{name}.xyz")]) for test, name in names}
+
+
+class SmallANI1x(AbstractSource):
+    """Some hundred structures of ANI-1x; whole formulas are kept for the tests."""
+
+    name, title, mixed_sizes, batch_size = "ani1x", "ANI-1x, 798 structures", True, 4
+    tests = (Test("test", "unseen formulas"), Test("test_larger", f"unseen formulas of more than {LARGE_ATOMS} atoms"))
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def data(self, seed: int, folder: Path) -> FileData:
+        """Formulas are dealt out by the seed, but for the large ones."""
+        whole = open_part("all", [_there(self.path)])
+        sizes = np.concatenate([block.sizes for block in whole.blocks()])
+        small, large = np.flatnonzero(sizes <= LARGE_ATOMS), np.flatnonzero(sizes > LARGE_ATOMS)
+        few = Part("small", whole.source, whole.indices[small])
+        dealt = FormulaSplit(fractions=FRACTIONS, seed=seed).make(SplitInputs.from_blocks(few.blocks()))
+        parts = {name: small[indices].tolist() for name, indices in dealt.parts.items()}
+        path = folder / "split-of-formulas.json"
+        write_bytes(path, (json.dumps({**parts, "test_larger": large.tolist()}) + "\n").encode())
+        return FileData(train=(self.path,), split=FileSplit(path=path))
+
+
+class OwnData(AbstractSource):
+    """A file or store of the user's, split at random."""
+
+    mixed_sizes, batch_size = True, 4
+    tests = (Test("test", "as in training"),)
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name, self.title = path, path.stem, path.name
+
+    def data(self, seed: int, folder: Path) -> FileData:
+        """Eight tenths for training."""
+        return FileData(train=(_there(self.path),), split=RandomSplit(fractions=FRACTIONS, seed=seed))
+
+
+class PaperANI1x(AbstractSource):
+    """ANI-1x as it is published: one HDF5 file. It has no split; formulas are dealt out, as many as in the paper."""
+
+    name, title, mixed_sizes, batch_size = "ani1x", "ANI-1x", True, 64
+    tests = (Test("test", "unseen formulas"),)
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.store = path, folder / "ani1x.hues"
+
+    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """Pack the file."""
+        _pack(self.path, self.store, Ani1xReader(), report, should_stop)
+
+    def data(self, seed: int, folder: Path) -> FileData:
+        """The proportions are the paper's."""
+        return FileData(train=(self.store,), split=FormulaSplit(seed=seed))
+
+
+class PaperTransition1x(AbstractSource):
+    """Transition1x as it is published: one HDF5 file, with its own split by formula."""
+
+    name, title, mixed_sizes, batch_size = "transition1x", "Transition1x", True, 64
+    tests = (Test("test", "unseen formulas"),)
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path = path
+        self.stores = {split: folder / f"transition1x-{split}.hues" for split in ("train", "val", "test")}
+
+    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """Pack the file, a store for each part of its split."""
+        for split, store in self.stores.items():
+            reader = Transition1xReader.model_validate({"split": split})
+            _pack(self.path, store, reader, report, should_stop)
+
+    def data(self, seed: int, folder: Path) -> FileData:
+        """The same for every seed, as the split is."""
+        return FileData(train=(self.stores["train"],), validation=(self.stores["val"],))
+
+    def test_parts(self, parts: Parts) -> dict[str, Part]:
+        """From a store of its own."""
+        return {"test": open_part("test", [self.stores["test"]])}
+
+
+def _pack(
+    path: Path,
+    store: Path,
+    reader: Ani1xReader | Transition1xReader,
+    report: Callable[[ConvertProgress], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Convert, or go on converting; nothing where it is done."""
+    if not store.exists():
+        store.parent.mkdir(parents=True, exist_ok=True)
+        convert([_there(path)], store, reader=reader, precision="float32", report=report, should_stop=should_stop)
+
+
+def paper_source(name: str, file: Path | None, out: Path) -> AbstractSource:
+    """A data set of the paper, or a file of one's own, for networks of the paper's size.
+
+    Args:
+        name: ani1x, transition1x, bundled, acac or the path of a file.
+        file: the published HDF5 file of the first two.
+        out: folder of the table; packed data go there.
+    """
+    published = {"ani1x": PaperANI1x, "transition1x": PaperTransition1x}
+    if name not in published:
+        return source_named(name)
+    if file is None:
+        raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
+    return published[name](file, out / name / "data")
+
+
+def data_folder() -> Path:
+    """Where public data sets are: $HUEFIELD_DATA, or shared/data beside the repository."""
+    here = Path(__file__).resolve().parents[4] / "shared" / "data"
+    return Path(os.environ.get("HUEFIELD_DATA", here))
+
+
+def source_named(name: str) -> AbstractSource:
+    """A data set by its name, or a file of one's own by its path."""
+    if name == "bundled":
+        return Bundled()
+    if name == "acac":
+        return AcAc(data_folder() / "acac")
+    if name == "ani1x":
+        return SmallANI1x(data_folder() / "ani1x" / "ani1x_800.xyz")
+    if Path(name).exists():
+        return OwnData(Path(name))
+    raise ValueError(
+        f"there is no data set and no file {name!r}: name a file, or bundled, acac or ani1x (and with --size paper "
+        "transition1x)"
+    )
+
+
+def _there(path: Path) -> Path:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"there is no {path}: say where the data sets are with the environment variable HUEFIELD_DATA, or name "
+            "a file of your own"
+        )
+    return path

@@ -1,0 +1,228 @@
+"""Results of all rows and seeds of a data set, put together: means, intervals, differences."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite, nan, sqrt
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from scipy.stats import t as student
+
+from huefield.apps.reproduce.published import METRICS, PUBLISHED
+from huefield.apps.reproduce.rows import ROWS
+from huefield.apps.reproduce.sources import AbstractSource
+from huefield.apps.reproduce.work import RESULT
+from huefield.core.files import write_bytes
+from huefield.evaluation.tables import PAPER, UNKNOWN, number
+
+Quantity = Literal["energy", "forces"]
+QUANTITIES: tuple[Quantity, ...] = ("energy", "forces")
+METHODS = ("none", "scale", "isotonic", "conformal", "gamma")
+"""Calibrations, of which none is the first."""
+REFERENCE = "white"
+"""The row that others are compared with."""
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of the mean over seeds."""
+
+    mean: float
+    margin: float
+    """Half the width of its 95 % interval by Student's t; NaN for a single seed."""
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Estimate":
+        """From one number of each seed."""
+        if not values or not all(map(isfinite, values)):
+            return cls(nan, nan)
+        count = len(values)
+        if count == 1:
+            return cls(values[0], nan)
+        quantile = float(student.ppf(0.5 + 0.5 * CONFIDENCE, count - 1))
+        return cls(float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / sqrt(count))
+
+    def text(self, digits: int | None) -> str:
+        """The mean and, where it is known, the margin."""
+        if not isfinite(self.mean):
+            return UNKNOWN
+        margin = f" ± {number(self.margin, digits)}" if isfinite(self.margin) else ""
+        return number(self.mean, digits) + margin
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was found for one data set."""
+
+    source: str
+    title: str
+    tests: dict[str, str]
+    """Titles by name; the first is like the training data."""
+    results: dict[str, dict[int, dict[str, Any]]]
+    """By row and seed."""
+
+    @classmethod
+    def collected(cls, source: AbstractSource, out: Path) -> "Table":
+        """From all results in a folder."""
+        results: dict[str, dict[int, dict[str, Any]]] = {}
+        for name in ROWS:
+            for path in sorted((out / source.name).glob(f"seed-*/{name}/{RESULT}")):
+                found = json.loads(path.read_text())
+                results.setdefault(name, {})[found["seed"]] = found
+        return cls(source.name, source.title, {test.part: test.title for test in source.tests}, results)
+
+    @property
+    def rows(self) -> list[str]:
+        """Those that there are results of."""
+        return list(self.results)
+
+    @property
+    def first_test(self) -> str:
+        """The one that is like the training data."""
+        return next(iter(self.tests))
+
+    def seeds(self, row: str) -> list[int]:
+        """Of a row that was trained to its end."""
+        return sorted(seed for seed, found in self.results.get(row, {}).items() if "failed" not in found)
+
+    def value(self, row: str, seed: int, test: str, method: str, quantity: Quantity, metric: str) -> float:
+        """One number; NaN where there is none."""
+        found = self.results[row][seed]["tests"].get(test, {}).get(method)
+        scores = None if found is None else found[quantity]
+        value = None if scores is None else scores.get(metric)
+        return nan if value is None else float(value)
+
+    def estimate(
+        self, row: str, test: str, quantity: Quantity, metric: str, *, method: str = "none", less: str | None = None
+    ) -> Estimate:
+        """The mean over seeds, or that of differences to another row, seed by seed."""
+        seeds = self.seeds(row) if less is None else sorted(set(self.seeds(row)) & set(self.seeds(less)))
+        values = [self.value(row, seed, test, method, quantity, metric) for seed in seeds]
+        if less is not None:
+            values = [
+                v - self.value(less, s, test, method, quantity, metric) for v, s in zip(values, seeds, strict=True)
+            ]
+        return Estimate.of(values)
+
+    def joint_nll(self, row: str, test: str) -> Estimate:
+        """Of energy and forces of a structure together."""
+        found = [self.results[row][seed]["tests"][test]["none"]["joint_nll"] for seed in self.seeds(row)]
+        return Estimate.of([nan if value is None else value for value in found])
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: all scores; of the diagrams, those of the first test before and after isotonic regression."""
+        return {
+            "data": self.source,
+            "title": self.title,
+            "tests": self.tests,
+            "rows": {
+                row: {str(seed): self._slim(found) for seed, found in seeds.items()}
+                for row, seeds in self.results.items()
+            },
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Table":
+        """Of what :meth:`as_dict` gave."""
+        rows = {row: {int(seed): found for seed, found in seeds.items()} for row, seeds in content["rows"].items()}
+        return cls(content["data"], content["title"], content["tests"], rows)
+
+    def save(self, path: Path) -> None:
+        """As JSON."""
+        write_bytes(path, (json.dumps(self.as_dict(), ensure_ascii=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Table":
+        """What :meth:`save` wrote."""
+        return cls.from_dict(json.loads(path.read_text()))
+
+    def _slim(self, found: dict[str, Any]) -> dict[str, Any]:
+        if "failed" in found:
+            return found
+        tests = {
+            test: {method: self._scores(scores, test, method) for method, scores in methods.items()}
+            for test, methods in found["tests"].items()
+        }
+        return {**found, "tests": tests}
+
+    def _scores(self, scores: dict[str, Any], test: str, method: str) -> dict[str, Any]:
+        drawn = test == self.first_test and method in ("none", "isotonic")
+        kept: dict[str, Any] = {
+            quantity: scores[quantity]
+            and {k: _short(v) for k, v in scores[quantity].items() if drawn or k != "reliability"}
+            for quantity in QUANTITIES
+        }
+        return {**kept, "joint_nll": scores["joint_nll"] and _short(scores["joint_nll"])}
+
+
+def _short(value: Any) -> Any:
+    """Four digits."""
+    if isinstance(value, dict):
+        return {name: _short(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_short(entry) for entry in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def paper_table(table: Table, *, test: str | None = None, method: str = "none") -> str:
+    """Markdown in the form of the paper's table, its own rows below ours."""
+    where = test or table.first_test
+    heads = ["model", *(f"{q}: {m.heading}" if m is PAPER[0] else m.heading for q in ("E", "F") for m in PAPER)]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for row in table.rows:
+        values = (table.estimate(row, where, q, name, method=method) for q in QUANTITIES for name in METRICS)
+        digits = [m.digits for _ in QUANTITIES for m in PAPER]
+        lines.append([ROWS[row].title, *(e.text(d) for e, d in zip(values, digits, strict=True))])
+    lines += _published_lines()
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _published_lines() -> Iterator[list[str]]:
+    for row in PUBLISHED:
+        numbers = [
+            (values[name], 2 if m.digits else 3)
+            for values in (row.energy, row.forces)
+            for name, m in zip(METRICS, PAPER, strict=True)
+        ]
+        yield [f"*paper, {row.data}: {row.row}*", *(number(value, digits) for value, digits in numbers)]
+
+
+def comparison_table(table: Table, *, test: str | None = None, method: str = "none") -> str:
+    """Markdown: NLL and ENCE of each row less those of white noise, and the joint NLL."""
+    where = test or table.first_test
+    heads = ["model", "E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", "joint NLL"]
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    for row in table.rows:
+        changes = [
+            table.estimate(row, where, quantity, metric, method=method, less=REFERENCE).text(3)
+            for quantity in QUANTITIES
+            for metric in ("nll", "ence")
+        ]
+        errors = [table.estimate(row, where, quantity, "rmse", method=method).text(None) for quantity in QUANTITIES]
+        joint = table.joint_nll(row, where).text(2) if method == "none" else UNKNOWN
+        lines.append([ROWS[row].title, *changes, *errors, joint])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def largest_deviation(table: Table, other: Table) -> tuple[float, str]:
+    """How far the numbers of the paper's table are from those of another one, relative to these, and which it is.
+
+    Rows, seeds and tests that only one of them has are left out.
+    """
+    found = [
+        (abs(ours - theirs) / max(abs(theirs), 1e-9), f"{row}, seed {seed}, {test}, {quantity} {metric}")
+        for row in table.rows
+        if row in other.results
+        for seed in set(table.seeds(row)) & set(other.seeds(row))
+        for test in table.tests
+        for quantity in QUANTITIES
+        for metric in METRICS
+        for ours, theirs in [[t.value(row, seed, test, "none", quantity, metric) for t in (table, other)]]
+        if isfinite(ours) and isfinite(theirs)
+    ]
+    if not found:
+        raise ValueError("the two tables have nothing in common that could be compared")
+    return max(found)

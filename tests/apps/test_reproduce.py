@@ -1,0 +1,290 @@
+"""The paper's table made anew, in small."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.io import write
+
+from huefield.apps.reproduce.commands import written_commands
+from huefield.apps.reproduce.plan import Job, MiniSize, PaperSize
+from huefield.apps.reproduce.published import METRICS, PUBLISHED
+from huefield.apps.reproduce.report import compared, write_table
+from huefield.apps.reproduce.rows import PAPER, ROWS, rows_named
+from huefield.apps.reproduce.sources import Bundled, OwnData, SmallANI1x, paper_source, source_named
+from huefield.apps.reproduce.table import Estimate, Table, comparison_table, largest_deviation, paper_table
+from huefield.apps.reproduce.work import RESULT, work_through
+from huefield.core.files import alone_in
+from huefield.potentials import PaiNN
+from huefield.training import TrainingStoppedError
+from huefield.training.config import parse_config
+from tests.apps.test_cli import HUEFIELD, run
+from tests.data.test_transition1x import make as make_transition1x
+from tests.training.helpers import write_waters
+
+TINY = MiniSize(
+    PaiNN.Config(features=8, layers=1, radial_functions=6, cutoff_angstrom=3.0), (12, 4, 6), members=2, validate_every=6
+)
+
+
+@contextlib.contextmanager
+def quietly(what: str) -> Iterator[Any]:
+    yield lambda event: None
+
+
+def fabricated(values: dict[str, list[float]], metric: str = "nll") -> Table:
+    """Rows with one metric of energies and forces for each seed."""
+    tests = {
+        row: {
+            seed: {
+                "seed": seed,
+                "tests": {
+                    "test": {
+                        "none": {"energy": {metric: value}, "forces": {metric: 2 * value}, "joint_nll": 10 * value}
+                    }
+                },
+            }
+            for seed, value in enumerate(found)
+        }
+        for row, found in values.items()
+    }
+    return Table("x", "data", {"test": "as in training"}, tests)
+
+
+class TestRows:
+    def test_names_are_found_in_the_order_of_the_table(self) -> None:
+        assert [row.name for row in rows_named(["colored", "vanilla"])] == ["vanilla", "colored"]
+
+    def test_a_row_that_is_not_there_is_an_error_that_lists_all(self) -> None:
+        with pytest.raises(ValueError, match="no row 'beige'; there are vanilla, white, colored, colored-atom"):
+            rows_named(["beige"])
+
+    def test_the_rows_of_the_paper_are_its_own(self) -> None:
+        assert {row.row for row in PUBLISHED} == {row.name for row in PAPER}
+        assert ROWS["colored"].noise.model_dump()["gamma"] == "global"
+
+
+class TestEstimate:
+    def test_the_margin_is_that_of_student(self) -> None:
+        found = Estimate.of([1.0, 2.0, 3.0])
+        assert found.mean == 2.0
+        assert found.margin == pytest.approx(4.302653 / np.sqrt(3))  # t of 2 degrees of freedom, standard deviation 1
+        assert found.text(2) == "2.00 ± 2.48"
+
+    def test_of_one_seed_there_is_no_margin(self) -> None:
+        found = Estimate.of([1.5])
+        assert found.mean == 1.5
+        assert isnan(found.margin)
+        assert found.text(1) == "1.5"
+
+    def test_what_is_unknown_is_a_dash(self) -> None:
+        assert Estimate.of([1.0, nan]).text(2) == Estimate.of([]).text(2) == "–"
+
+
+class TestTable:
+    def test_differences_are_taken_seed_by_seed(self) -> None:
+        table = fabricated({"white": [1.0, 5.0, 9.0], "colored": [1.5, 5.5, 9.5]})
+        found = table.estimate("colored", "test", "forces", "nll", less="white")
+        assert found.mean == pytest.approx(1.0)
+        assert found.margin == pytest.approx(0.0, abs=1e-12)
+        assert table.estimate("colored", "test", "forces", "nll").margin > 1
+
+    def test_seeds_that_only_one_row_has_do_not_count(self) -> None:
+        table = fabricated({"white": [1.0, 2.0], "colored": [3.0]})
+        assert table.estimate("colored", "test", "energy", "nll", less="white").mean == 2.0
+
+    def test_a_row_that_failed_has_no_numbers(self) -> None:
+        table = fabricated({"white": [1.0], "colored": [2.0]})
+        table.results["colored"][0] = {"seed": 0, "failed": "diverged"}
+        assert "| colored | – |" in paper_table(table)
+        assert table.as_dict()["rows"]["colored"] == {"0": {"seed": 0, "failed": "diverged"}}
+
+    def test_the_papers_own_rows_stand_below(self) -> None:
+        text = paper_table(fabricated({"white": [1.0]}))
+        line = next(line for line in text.splitlines() if "paper, ANI-1x: colored" in line)
+        cells = [cell.strip() for cell in line.split("|")[2:-1]]
+        assert cells[:7] == ["0.012", "0.026", "−2.56", "0.42", "0.56", "0.97", "0.048"]
+        assert len(cells) == 2 * len(METRICS)
+
+    def test_the_comparison_has_the_joint_likelihood(self) -> None:
+        text = comparison_table(fabricated({"white": [1.0], "colored": [0.5]}))
+        assert "| colored | −0.500 | – | −1.000 | – | – | – | 5.00 |" in text
+
+    def test_what_is_saved_comes_back(self, tmp_path: Path) -> None:
+        table = fabricated({"white": [1.0, 5.0]})
+        table.save(tmp_path / "t.json")
+        assert Table.load(tmp_path / "t.json") == table
+
+    def test_the_largest_deviation_is_named(self) -> None:
+        one, other = fabricated({"white": [1.0, 5.0]}), fabricated({"white": [1.0, 4.0]})
+        assert largest_deviation(one, one)[0] == 0.0
+        share, where = largest_deviation(one, other)
+        assert share == pytest.approx(0.25)
+        assert where.startswith("white, seed 1, test")
+
+    def test_tables_without_a_common_row_cannot_be_compared(self) -> None:
+        with pytest.raises(ValueError, match="nothing in common"):
+            largest_deviation(fabricated({"white": [1.0]}), fabricated({"colored": [1.0]}))
+
+
+class TestSources:
+    def test_each_seed_of_the_bundled_data_is_a_split_of_its_own(self, tmp_path: Path) -> None:
+        first, second = (Bundled().data(seed, tmp_path).load() for seed in (0, 1))
+        assert {name: len(part) for name, part in first.items()} == {name: len(part) for name, part in second.items()}
+        energies = [
+            {name: part.block(np.arange(len(part))).energy for name, part in p.items()} for p in (first, second)
+        ]
+        alike = ("train", "validation", "test_id")
+        assert not np.array_equal(*(np.sort(e["test_id"]) for e in energies))
+        pooled = [np.sort(np.concatenate([e[name] for name in alike])) for e in energies]
+        np.testing.assert_array_equal(*pooled)  # dealt out anew: nothing lost, nothing twice
+        np.testing.assert_array_equal(*(e["test_hot"] for e in energies))
+
+    def test_formulas_and_large_molecules_of_ani1x_are_kept_apart(self, tmp_path: Path) -> None:
+        rng, frames = np.random.default_rng(0), []
+        for carbons in range(1, 12):
+            for _ in range(3):
+                atoms = Atoms(f"C{carbons}H{carbons + 2}", rng.uniform(0, 12, (2 * carbons + 2, 3)))
+                atoms.info["REF_energy"] = float(-carbons)
+                frames.append(atoms)
+        write(tmp_path / "ani.xyz", frames, format="extxyz")
+        parts = SmallANI1x(tmp_path / "ani.xyz").data(0, tmp_path).load()
+        sizes = {name: set(part.block(np.arange(len(part))).sizes.tolist()) for name, part in parts.items()}
+        assert sizes["test_larger"] == {22, 24}
+        small = [sizes[name] for name in ("train", "validation", "test")]
+        assert set.union(*small) == {4, 6, 8, 10, 12, 14, 16, 18, 20}
+        assert sum(map(len, small)) == 9  # one size is one formula here
+
+    def test_a_data_set_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="no data set and no file 'nosuch'"):
+            source_named("nosuch")
+        monkeypatch.setenv("HUEFIELD_DATA", str(tmp_path))
+        with pytest.raises(FileNotFoundError, match="HUEFIELD_DATA"):
+            source_named("acac").data(0, tmp_path)
+        with pytest.raises(ValueError, match="published HDF5 file of transition1x"):
+            paper_source("transition1x", None, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OwnData]:
+    """Two rows on waters, trained for some steps."""
+    folder = tmp_path_factory.mktemp("reproduce")
+    source = OwnData(write_waters(folder / "water.xyz", 40))
+    jobs = [Job(source, 0, row) for row in rows_named(["vanilla", "colored-atom-joint"])]
+    assert len(work_through(jobs, TINY, folder / "out", quietly).finished) == 2
+    return folder / "out", source
+
+
+class TestWork:
+    def test_results_have_all_calibrations(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        found = json.loads((out / source.name / "seed-0" / "colored-atom-joint" / RESULT).read_text())
+        assert {"none", "scale", "gamma"} <= set(found["tests"]["test"])
+        assert set(found["tests"]) == {"validation", "test"}
+        assert found["tests"]["test"]["none"]["joint_nll"] is not None
+        plain, gamma = (found["tests"]["validation"][method] for method in ("none", "gamma"))
+        assert plain["energy"] == gamma["energy"]  # γ is about forces alone
+        assert gamma["forces"]["nll"] <= plain["forces"]["nll"] + 1e-5  # and was fitted here
+
+    def test_rows_start_from_one_mean(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        folder = out / source.name / "seed-0"
+        assert (folder / "mean" / "model.safetensors").exists()
+        for row in ("vanilla", "colored-atom-joint"):
+            config = parse_config((folder / row / "run" / "config.yaml").read_text(), row)
+            assert config.start_from == folder / "mean" / "model.safetensors"
+            assert sum(stage.steps for stage in config.stages) == 10
+
+    def test_the_page_has_our_rows_and_the_papers(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        made = write_table(source, out)
+        page = made.files[0].read_text()
+        for text in ("colored, γ per atom, joint likelihood", "Transition1x: white", "Before and after calibration"):
+            assert text in page
+        assert page.count("data:image/png") == sum(path.suffix == ".png" for path in made.files) >= 2
+        assert "as in" in compared(source, out, made.files[1])
+        assert "NOT" not in compared(source, out, made.files[1])
+
+    def test_what_is_done_is_not_done_again(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        told = []
+
+        @contextlib.contextmanager
+        def showing(what: str) -> Iterator[Any]:
+            told.append(what)
+            yield lambda event: None
+
+        jobs = [Job(source, 0, row) for row in rows_named(["vanilla", "colored-atom-joint"])]
+        assert len(work_through(jobs, TINY, out, showing).finished) == 2
+        assert told == []
+
+    def test_a_row_that_another_process_is_at_work_with_is_left_to_it(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        job = Job(source, 0, ROWS["white"])
+        job.folder(out).mkdir(parents=True)
+        with alone_in(job.folder(out)):
+            found = work_through([job], TINY, out, quietly)
+        assert found.elsewhere == (job,)
+        assert not (job.folder(out) / RESULT).exists()
+
+    def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
+        out, source = done
+        job, asked = Job(source, 0, ROWS["vanilla"]), iter(range(1000))
+        with pytest.raises(TrainingStoppedError):
+            work_through([job], TINY, tmp_path, quietly, lambda: next(asked) >= 15)
+        assert (tmp_path / source.name / "seed-0" / "mean" / "model.safetensors").exists()
+        work_through([job], TINY, tmp_path, quietly)
+        ours, theirs = (json.loads((job.folder(f) / RESULT).read_text())["tests"] for f in (tmp_path, out))
+        assert ours == theirs
+
+
+class TestPaperSize:
+    def test_it_is_the_papers_to_the_letter(self, tmp_path: Path) -> None:
+        for row in PAPER:
+            config = PaperSize().config(Job(OwnData(write_waters(tmp_path / "w.xyz", 20)), 0, row), tmp_path)
+            assert sum(stage.steps for stage in config.stages) == 7_000_000
+            assert (config.batch_size, config.members) == (64, 5)
+            assert (config.model.potential.features, config.model.potential.layers) == (256, 3)
+            assert config.stages[0].learning_rate == 1e-4
+
+    def test_official_files_are_packed_by_their_own_split(self, tmp_path: Path) -> None:
+        file = make_transition1x(tmp_path / "t1x.h5")
+        with h5py.File(file, "a") as opened:
+            opened.require_group("test")["CHO"] = h5py.SoftLink("/data/C2H2O")
+        source = paper_source("transition1x", file, tmp_path)
+        source.prepare(lambda progress: None, lambda: False)
+        parts = source.data(0, tmp_path).load()
+        assert (len(parts["train"]), len(parts["validation"])) == (14, 14)  # 2 × (5 + reactant + product)
+        assert len(source.test_parts(parts)["test"]) == 14
+
+    def test_commands_come_with_configurations(self, tmp_path: Path) -> None:
+        jobs = [Job(OwnData(write_waters(tmp_path / "w.xyz", 20)), 0, row) for row in PAPER]
+        text = written_commands(jobs, PaperSize(), tmp_path)
+        for row in PAPER:
+            path = tmp_path / "w" / "seed-0" / row.name / "config.yaml"
+            assert f"huefield train {path} --out {path.parent / 'run'} --member $SLURM_ARRAY_TASK_ID" in text
+            assert parse_config(path.read_text(), "config").model.noise == row.noise
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--data", "nosuch"), "no data set and no file 'nosuch'"),
+        (("--only", "beige"), "there is no row 'beige'"),
+        (("--dry-run",), "--dry-run is for --size paper"),
+        (("--size", "paper", "--data", "ani1x"), "Name it with --file"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    result = run(HUEFIELD, "reproduce", "table", *arguments, "--out", tmp_path / "out")
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / "out").exists()
