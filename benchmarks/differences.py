@@ -70,7 +70,8 @@ def calibrated(ensemble: Ensemble, block: Block) -> Ensemble:
 
 def rows(name: str, pairs: EnergyPairs, widths: ConformalCalibration) -> Iterator[dict[str, Any]]:
     """Shares of true differences within intervals."""
-    for kind, keep in (("all pairs", np.ones(len(pairs), bool)), ("along reactions", pairs.is_reaction)):
+    reactions = np.array([group.startswith("reaction") for group in pairs.groups])
+    for kind, keep in (("all pairs", np.ones(len(pairs), bool)), ("along reactions", reactions)):
         if not keep.any() or (kind != "all pairs" and keep.all()):
             continue
         for bars, (deviation, width) in error_bars(pairs, widths).items():

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from huefield.core.structure import Structure
 from huefield.core.superposition import superpose
-from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibrated import EnergyForcesCalibration, normal_width
 from huefield.evaluation.calibration import ONE_SIGMA
 from huefield.noise.correlation import correlation
 
@@ -77,10 +77,12 @@ class EnergyCovariance:
         """Covariance of noise and members together [eV²]: positive semi-definite."""
         return self.aleatoric + self.epistemic
 
-    @property
-    def of_differences(self) -> Float[np.ndarray, "n n"]:
-        """The covariance that differences have: the total, with their own calibration."""
-        return self._scale() ** 2 * self.total
+    def of_differences(self, coverage: float = ONE_SIGMA) -> Float[np.ndarray, "n n"]:
+        """The total covariance with the calibration of differences.
+
+        Intervals of a normal law with it have, for this share, the half-widths that differences have.
+        """
+        return (self.calibration.difference_width(coverage) / normal_width(coverage)) ** 2 * self.total
 
     @property
     def uncertainty(self) -> Float[np.ndarray, " n"]:
@@ -139,12 +141,23 @@ class EnergyTerms:
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
             for name in ("members", "white_var", "levels", "factors")
         }
-        return cls(
+        found = cls(
             structures=tuple(structure for part in parts for structure in part.structures),
             inverse_lengths=tuple(lengths for part in parts for lengths in part.inverse_lengths),
             **arrays,
             calibration=parts[0].calibration,
         )
+        found._require_finite()
+        return found
+
+    def _require_finite(self) -> None:
+        finite = np.isfinite(self.members).all(0) & np.isfinite(self.white_var).all(0) & np.isfinite(self.factors)
+        finite &= np.isfinite(self.levels).all((0, 1)) & [np.isfinite(each).all() for each in self.inverse_lengths]
+        if not finite.all():
+            raise ValueError(
+                f"the model predicts what is no finite number for structure {np.flatnonzero(~finite)[0]} of "
+                f"{len(finite)}: it is far from all that the model was trained on, or the model is broken"
+            )
 
     def covariance(self, which: Sequence[int] | None = None, *, match: bool = True) -> EnergyCovariance:
         """The energies of some of the structures, which must be made of the same atoms.

@@ -16,8 +16,9 @@ from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Outp
 from huefield.core.checks import require_finite
 from huefield.core.config import FrozenConfig
 from huefield.core.lowrank import safe_sqrt
-from huefield.core.structure import Structure
-from huefield.data.batching import make_batch
+from huefield.core.structure import Structure, pack
+from huefield.data.batching import BatchShape, choose_shapes, make_batch
+from huefield.data.neighbours import most_neighbours
 from huefield.differences import EnergyCovariance, EnergyDifference, EnergyTerms
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.typical import TypicalUncertainty
@@ -211,21 +212,35 @@ class Ensemble(eqx.Module):
         """E(b) − E(a), in which errors cancel that both have in common; arguments as of :meth:`energy_covariance`."""
         return self.energy_covariance([a, b], match=match).difference(0, 1)
 
-    def energy_terms(self, structures: Sequence[Structure]) -> EnergyTerms:
-        """What covariances of energies are made of, for structures of any atoms."""
-        starts = range(0, len(structures), STRUCTURES_AT_ONCE)
-        return EnergyTerms.joined([self._terms(structures[at : at + STRUCTURES_AT_ONCE]) for at in starts])
+    def energy_terms(
+        self, structures: Sequence[Structure], report: Callable[[int, int], None] = lambda done, total: None
+    ) -> EnergyTerms:
+        """What covariances of energies are made of, for structures of any atoms.
 
-    def _terms(self, structures: Sequence[Structure]) -> EnergyTerms:
-        graph = make_batch(structures, self.members.potential.atomic_config.cutoff_angstrom, ()).graph
+        Args:
+            structures: in any order.
+            report: is told how many of them are predicted, and of how many.
+        """
+        cutoff_angstrom = self.members.potential.atomic_config.cutoff_angstrom
+        shapes = _shapes_for(structures, cutoff_angstrom) if structures else ()
+        parts = []
+        for at in range(0, len(structures), STRUCTURES_AT_ONCE):
+            some = structures[at : at + STRUCTURES_AT_ONCE]
+            parts.append(self._terms(some, make_batch(some, cutoff_angstrom, shapes).graph))
+            report(at + len(some), len(structures))
+        return EnergyTerms.joined(parts)
+
+    def _terms(self, structures: Sequence[Structure], graph: Graph) -> EnergyTerms:
         self.members.potential.require_fit(graph)
-        energy, white_var, levels, inverse_lengths = jax.device_get(_compiled_terms(self, graph))
+        # In double precision from here on, as sums over members of nearly equal numbers follow.
+        found = jax.device_get(_compiled_terms(self, graph))
+        energy, white_var, levels, inverse_lengths = (np.asarray(each, float) for each in found)
         calibration = self.calibration or EnergyForcesCalibration()
         variance = np.mean(white_var + (levels**2).sum(1), axis=0) + energy.var(0)
         ends, count = np.cumsum([len(s) for s in structures]), len(structures)
         return EnergyTerms(
             structures=tuple(structures),
-            members=(energy.astype(float) + self._atom_energies(graph))[:, :count],
+            members=(energy + self._atom_energies(graph))[:, :count],
             white_var=white_var[:, :count],
             levels=levels[..., :count],
             inverse_lengths=tuple(np.split(inverse_lengths[..., : ends[-1]], ends[:-1], axis=-1)),
@@ -291,6 +306,13 @@ def _compiled_terms(ensemble: Ensemble, graph: Graph) -> tuple[Array, Array, Arr
         return outputs.energy, covariance.diagonal.energy, covariance.columns.energy, lengths
 
     return map_members(of_member, ensemble.members, ensemble.strategy)
+
+
+def _shapes_for(structures: Sequence[Structure], cutoff_angstrom: float) -> tuple[BatchShape, ...]:
+    """Few, as each is compiled for."""
+    block = pack(list(structures), np.arange(len(structures)), "structures")
+    neighbours, one_bucket = most_neighbours(block, cutoff_angstrom), np.zeros(len(block), np.int64)
+    return choose_shapes(block.sizes, neighbours, one_bucket, min(len(block), STRUCTURES_AT_ONCE))
 
 
 def map_members(function: Callable[[PyTree], T], members: PyTree, strategy: Strategy) -> T:

@@ -1,13 +1,16 @@
 """Energies of several structures and the covariance of their errors."""
 
 from dataclasses import replace
+from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
+from huefield.apps.evaluator import Precision, in_precision
 from huefield.core.structure import Structure
-from huefield.data.batching import make_batch
+from huefield.data.batching import Batch, make_batch
 from huefield.differences import EnergyCovariance
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.calibration import ONE_SIGMA, ConformalCalibration, ScaleCalibration
@@ -47,8 +50,10 @@ def test_energies_and_their_variances_are_those_of_predictions(colored: Ensemble
     np.testing.assert_allclose(found.members, predicted.energy_ensemble[:, :5], rtol=1e-12)
 
 
-def test_the_covariance_is_positive_semidefinite(colored: Ensemble) -> None:
-    found = colored.energy_covariance(path(40))
+@pytest.mark.parametrize("precise", ["float32", "float64"])
+def test_the_covariance_is_positive_semidefinite(colored: Ensemble, precise: Precision) -> None:
+    with jax.enable_x64(precise == "float64"):
+        found = in_precision(colored, precise).energy_covariance(path(40))
     assert len(found) == 40
     for part in (found.total, found.aleatoric, found.epistemic):
         np.testing.assert_allclose(part, part.T, rtol=1e-12)
@@ -131,12 +136,34 @@ def test_many_structures_of_any_atoms_are_predicted_together(colored: Ensemble) 
     np.testing.assert_allclose(found.total, alone.total, rtol=1e-8)
 
 
+def test_many_structures_have_few_shapes(colored: Ensemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes, told = set(), []
+
+    def recorded(*given: Any) -> Batch:
+        made = make_batch(*given)
+        shapes.add((made.graph.positions.shape, made.graph.neighbours.num_slots, made.structure_mask.shape))
+        return made
+
+    monkeypatch.setattr("huefield.forcefield.make_batch", recorded)
+    sizes = np.random.default_rng(0).integers(2, 7, 100).tolist()
+    colored.energy_terms([molecule(atoms, seed) for seed, atoms in enumerate(sizes)], lambda *given: told.append(given))
+    assert len(shapes) <= 2
+    assert told == [(32, 100), (64, 100), (96, 100), (100, 100)]
+
+
+def test_what_is_no_number_is_named(colored: Ensemble) -> None:
+    broken = jax.tree.map(lambda leaf: leaf * np.nan if eqx.is_inexact_array(leaf) else leaf, colored)
+    with pytest.raises(ValueError, match="no finite number for structure 0 of 2: it is far from"):
+        broken.energy_difference(*path(2))
+
+
 def test_differences_have_a_calibration_of_their_own(colored: Ensemble) -> None:
     shares, widths = (0.5, ONE_SIGMA, 0.95), (0.5, 2.0, 6.0)
     calibration = EnergyForcesCalibration(differences=ConformalCalibration(coverages=shares, widths=widths))
     before, after = (each.energy_covariance(path(3)) for each in (colored, colored.with_calibration(calibration)))
     np.testing.assert_allclose(after.total, before.total)
-    np.testing.assert_allclose(after.of_differences, 4.0 * before.total)
+    np.testing.assert_allclose(after.of_differences(), 4.0 * before.total)
+    np.testing.assert_allclose(after.of_differences(0.95), (6.0 / 1.959964) ** 2 * before.total, rtol=1e-6)
     np.testing.assert_allclose(after.relative_to(1), 2.0 * before.relative_to(1))
     raw, wide = before.difference(0, 2), after.difference(0, 2)
     assert wide.uncertainty == pytest.approx(2.0 * raw.uncertainty)

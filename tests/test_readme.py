@@ -11,6 +11,8 @@ from ase.io import write
 
 from huefield import Ensemble, ForceField, save
 from huefield.apps.toy import ToyConfig, run_toy, write_toy
+from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibration import ScaleCalibration
 from huefield.evaluation.typical import TypicalUncertainty
 from tests.apps.test_calculator import typical
 from tests.training.helpers import POTENTIAL
@@ -54,7 +56,9 @@ def write_model(path: Path, typical: TypicalUncertainty | None = None) -> None:
     potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"]}
     config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "colored"}})
     path.parent.mkdir(parents=True, exist_ok=True)
-    save(Ensemble.build(config, 2, key=jax.random.key(0)).with_typical(typical), path)
+    calibration = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), forces=ScaleCalibration(factor=0.25))
+    made = Ensemble.build(config, 2, key=jax.random.key(0)).with_calibration(calibration)
+    save(made.with_typical(typical), path)
 
 
 def run_code(code: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
@@ -89,8 +90,10 @@ class Calculator(AseCalculator):
         """Compute what is asked for and what comes with it. ASE calls this."""
         super().calculate(atoms, properties, system_changes)  # type: ignore[no-untyped-call]
         assert self.atoms is not None  # noqa: S101 - ASE has set them
+        if system_changes:
+            self.results = {}
         structure = structure_of(self.atoms)
-        self._tell_of_ignored(self.atoms)
+        self.tell_of_ignored(self.atoms)
         has_volume = bool(structure.pbc.any() and abs(np.linalg.det(structure.cell)) > 0)
         if any(name.startswith("stress") for name in properties):
             if not has_volume:
@@ -106,8 +109,8 @@ class Calculator(AseCalculator):
         else:
             self.results.update(mean_results(self.evaluator.mean(structure, stress=stress)))
 
-    def check_state(self, atoms: Atoms, tol: float = 0.0) -> list[str]:
-        """What has changed since the last calculation: as ASE's, which is asked thrice a step, but exact and faster."""
+    def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
+        """What has changed since the last calculation: as ASE's, which is asked thrice a step, but faster."""
         known = self.atoms
         if known is None or len(known) != len(atoms):
             return list(all_changes)
@@ -117,18 +120,16 @@ class Calculator(AseCalculator):
             "cell": (known.cell.array, atoms.cell.array),
             "pbc": (known.pbc, atoms.pbc),
         }
-        changed = [name for name, (old, new) in pairs.items() if not np.array_equal(old, new)]
         for name in ("initial_charges", "initial_magmoms"):
-            old, new = (each.arrays.get(name, NOTHING) for each in (known, atoms))
-            if not np.array_equal(old, new):
-                changed.append(name)
-        return changed
+            pairs[name] = (known.arrays.get(name, NOTHING), atoms.arrays.get(name, NOTHING))
+        return [name for name, (old, new) in pairs.items() if not _same(old, new, tol)]
 
     def distribution(self, atoms: Atoms | None = None) -> JointDistribution:
         """The joint distribution of energy and forces: samples of both, and whatever is linear in them."""
         given = self.atoms if atoms is None else atoms
         if given is None:
             raise ValueError("there are no atoms yet: give some")
+        self.tell_of_ignored(given)
         structure = structure_of(given)
         gaussian = self.evaluator.distribution(structure)
         return JointDistribution(gaussian, structure, self.evaluator.atom_energies(structure))
@@ -140,6 +141,8 @@ class Calculator(AseCalculator):
             images: conformers, reactant and product, a path.
             match: whether like atoms may be exchanged to bring structures closer.
         """
+        for image in images:
+            self.tell_of_ignored(image)
         return self.evaluator.energy_covariance([structure_of(image) for image in images], match=match)
 
     def energy_difference(self, a: Atoms, b: Atoms, *, match: bool = True) -> EnergyDifference:
@@ -148,11 +151,23 @@ class Calculator(AseCalculator):
 
     def sibling(self) -> "Calculator":
         """Another calculator with the same compiled programs, for one more structure at the same time."""
-        made = Calculator.__new__(Calculator)
-        AseCalculator.__init__(made)
-        made.evaluator, made.uncertainty, made._limits = self.evaluator.sibling(), self.uncertainty, self._limits
-        made._structures, made._with_stress, made._warned, made._told_of_ignored = 0, self._with_stress, False, True
+        made = copy(self)
+        made.evaluator = self.evaluator.sibling()
+        made.atoms, made.results, made._structures, made._warned = None, {}, 0, False
         return made
+
+    def tell_of_ignored(self, atoms: Atoms) -> None:
+        """Warn once of a charge or of unpaired electrons, which the model knows nothing about."""
+        if self._told_of_ignored:
+            return
+        ignored = list(_ignored(atoms))
+        if ignored:
+            self._told_of_ignored = True
+            warnings.warn(
+                f"the atoms have {' and '.join(ignored)}, which the model knows nothing about: it predicts what it was "
+                "trained on, whatever they are",
+                stacklevel=2,
+            )
 
     def _wants_uncertainty(self, properties: Sequence[str]) -> bool:
         if self.uncertainty == "always" or any(name in UNCERTAIN for name in properties):
@@ -165,18 +180,6 @@ class Calculator(AseCalculator):
         if complaint and not self._warned:
             warnings.warn(complaint, UncertaintyWarning, stacklevel=2)
         self._warned = bool(complaint)
-
-    def _tell_of_ignored(self, atoms: Atoms) -> None:
-        if self._told_of_ignored:
-            return
-        ignored = list(_ignored(atoms))
-        if ignored:
-            self._told_of_ignored = True
-            warnings.warn(
-                f"the atoms have {' and '.join(ignored)}, which the model knows nothing about: it predicts what it was "
-                "trained on, whatever they are",
-                stacklevel=2,
-            )
 
 
 def structure_of(atoms: Atoms) -> Structure:
@@ -207,6 +210,13 @@ def load_in(model: str | Path, precision: Precision) -> Ensemble:
     """A model file, in whichever precision it was written."""
     with jax.enable_x64(precision == "float64"):
         return load(model, dtype=precision)
+
+
+def _same(old: np.ndarray, new: np.ndarray, tol: float) -> bool:
+    """Whether no number differs by more than this; whole numbers and truths may not differ at all."""
+    if old.shape != new.shape:
+        return False
+    return bool((old == new).all() or (old.dtype.kind == "f" and (np.abs(old - new) <= tol).all()))
 
 
 def _counts(given: object) -> bool:

@@ -97,7 +97,7 @@ def calibrate(
     else:
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
-        changed = _with_differences(changed, before.select(fitted).structures)
+        changed = _with_differences(changed, before.select(fitted).structures, report)
     after = predict_part(changed, part, "after", report).predictions
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
@@ -105,14 +105,14 @@ def calibrate(
     told = tuple(remark for remark in (*remarks_on(before), *remarks) if remark)
     rest = (before.select(~fitted), after.select(~fitted))
     has_pairs = changed.calibration is not None and changed.calibration.differences is not None
-    pairs = energy_pairs(changed, rest[0].structures) if has_pairs else None
+    pairs = energy_pairs(changed, rest[0].structures, report=report) if has_pairs else None
     return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration, pairs)
 
 
-def _with_differences(ensemble: Ensemble, block: Block) -> Ensemble:
+def _with_differences(ensemble: Ensemble, block: Block, report: Report) -> Ensemble:
     """The calibrated ensemble with what is left to calibrate of differences, where there are enough pairs to know."""
     assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
-    differences = fit_differences(energy_pairs(ensemble, block))
+    differences = fit_differences(energy_pairs(ensemble, block, report=report))
     return ensemble.with_calibration(ensemble.calibration.model_copy(update={"differences": differences}))
 
 

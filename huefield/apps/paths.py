@@ -5,7 +5,7 @@ the images are those of the barrier; the covariance of :mod:`huefield.difference
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,25 @@ from ase import Atoms
 from ase.build import minimize_rotation_and_translation
 from ase.io import write
 from ase.mep import NEB
-from ase.mep.neb import idpp_interpolate
+from ase.mep.neb import idpp_interpolate, interpolate
 from ase.optimize import BFGS, FIRE
+from ase.utils.abc import Optimizable
 from jaxtyping import Float
 from pydantic import Field
 
-from huefield.apps.calculator import Calculator
+from huefield.apps.calculator import Calculator, structure_of
 from huefield.core.config import FrozenConfig
 from huefield.core.files import replacing, write_bytes
 from huefield.core.plain import plain
+from huefield.core.superposition import superpose
 from huefield.differences import EnergyCovariance, EnergyDifference
 from huefield.evaluation.typical import force_deviations
 
 PATH_FILE, BAND_FILE, RESULT_FILE, FIGURE = "path.xyz", "band.xyz", "path.json", "profile"
 KEEP_EVERY = 20
 """Steps of a band between two times that it is kept."""
+SAME_ANGSTROM = 0.05
+"""Two structures that are no farther apart, as a whole, are the same."""
 WRITTEN = ("energy", "energy_uncertainty", "energy_uncertainty_aleatoric", "energy_uncertainty_epistemic")
 WRITTEN_OF_ATOMS = ("forces", "forces_uncertainty", "forces_uncertainty_aleatoric", "forces_uncertainty_epistemic")
 
@@ -81,7 +85,7 @@ class ReactionPath:
     energies: EnergyCovariance
     converged: bool
     fmax: float
-    """Largest force across the path, [eV/Å]."""
+    """Largest force on an atom across the path, and of the climbing image along it; [eV/Å]."""
 
     @property
     def top(self) -> int:
@@ -107,11 +111,10 @@ class ReactionPath:
         """An interval [eV] that holds the barrier with this probability, wherever on the path the highest image is.
 
         Where images other than the highest one are uncertain, one of them may be the true top: whole profiles are
-        drawn from their joint distribution.
+        drawn from their joint distribution, as wide as intervals of single differences are for this share.
         """
-        drawn = np.random.default_rng(seed).multivariate_normal(
-            self.energies.energy - self.energies.energy[0], self.energies.of_differences, draws, method="eigh"
-        )
+        relative, covariance = self.energies.energy - self.energies.energy[0], self.energies.of_differences(share)
+        drawn = np.random.default_rng(seed).multivariate_normal(relative, covariance, draws, method="eigh")
         heights = drawn.max(1) - drawn[:, 0]
         low, high = np.quantile(heights, [0.5 - 0.5 * share, 0.5 + 0.5 * share]).tolist()
         return low, high
@@ -159,7 +162,7 @@ def find_path(
 
     Args:
         calculator: whose energies and forces are followed.
-        reactant: one end.
+        reactant: one end. What it holds fast is so in all images.
         product: the other end; the same atoms in the same order.
         config: settings.
         through: images to begin with, ends included, as of an earlier path or band; they are not relaxed again, and
@@ -170,47 +173,90 @@ def find_path(
     """
     settings = config or PathConfig()
     require_same_atoms(reactant, product)
+    for end in (reactant, product):
+        calculator.tell_of_ignored(end)
     images = _first_images(calculator, reactant, product, through, settings)
 
-    def follow(optimiser: Any, what: str, aim: float, band: Sequence[Atoms] = ()) -> bool:
-        """Whether it converged."""
-        done = False
+    def follow(optimiser: Any, what: str, aim: float, band: Sequence[Atoms] = ()) -> tuple[bool, float]:
+        """Whether it converged, and the largest force."""
+        done, fmax = False, np.inf
         for done in optimiser.irun(aim, settings.steps):  # noqa: B007 - the last one counts
             force = optimiser.optimizable.get_gradient().reshape(-1, 3)
-            report(PathReport(what, optimiser.nsteps, float(np.linalg.norm(force, axis=1).max()), aim))
+            fmax = float(np.linalg.norm(force, axis=1).max())
+            report(PathReport(what, optimiser.nsteps, fmax, aim))
             stop = should_stop()
             if band and (stop or optimiser.nsteps % KEEP_EVERY == 0):
                 keep(band)
             if stop:
                 raise PathStoppedError(what, optimiser.nsteps, kept=bool(band))
-        return bool(done)
+        return bool(done), fmax
 
     aim = settings.fmax_ev_per_angstrom
+    if not through:
+        _require_held(images[0], images[-1])
+        _require_two(images[0], images[-1], "are")
     if settings.relax_ends and not through:
         for what, image in (("reactant", images[0]), ("product", images[-1])):
-            if not follow(BFGS(image, logfile=None), what, 0.2 * aim):
+            if not follow(BFGS(image, logfile=None), what, 0.2 * aim)[0]:
                 raise ValueError(f"the {what} did not relax in {settings.steps} steps: give it more, or a better start")
-    molecule = not reactant.pbc.any()
-    if molecule and not through:
+        _require_two(images[0], images[-1], "relax to")
+    periodic = bool(reactant.pbc.any())
+    free = not periodic and not reactant.constraints
+    if free and not through:
         minimize_rotation_and_translation(images[0], images[-1])
     band = NEB(
-        images,
-        k=settings.spring_ev_per_angstrom2,
-        method="improvedtangent",
-        remove_rotation_and_translation=molecule,
+        images, k=settings.spring_ev_per_angstrom2, method="improvedtangent", remove_rotation_and_translation=free
     )
     if not through:
-        band.interpolate(mic=not molecule)
-        idpp_interpolate(band, traj=None, log=None, fmax=0.1, steps=200, mic=not molecule)
+        band.interpolate(mic=periodic)
+        idpp_interpolate(band, traj=None, log=None, fmax=0.1, steps=200, mic=periodic)
     first_aim = 10 * aim if settings.climb else aim
-    converged = follow(FIRE(band, logfile=None, maxstep=0.1), "band", first_aim, images)
+    followed = follow(FIRE(_Remembered(band), logfile=None, maxstep=0.1), "band", first_aim, images)
     if settings.climb:
         heights = [image.get_potential_energy() for image in images]
         band.climb = max(heights[1:-1]) > max(heights[0], heights[-1])  # where there is something to climb
         what = "climbing band" if band.climb else "band without a barrier"
-        converged = follow(FIRE(band, logfile=None, maxstep=0.1), what, aim, images)
-    energies = calculator.energy_covariance(images)
-    return ReactionPath(tuple(images), energies, converged, float(band.get_residual()))
+        followed = follow(FIRE(_Remembered(band), logfile=None, maxstep=0.1), what, aim, images)
+    return ReactionPath(tuple(images), calculator.energy_covariance(images), *followed)
+
+
+class _Remembered(Optimizable):
+    """A band for an optimiser, which asks for its forces several times a step.
+
+    Each time, ASE lays the images of a molecule upon each other anew. That moves them by rounding, which is enough for
+    all of them to be computed again.
+    """
+
+    def __init__(self, band: NEB) -> None:
+        self._band = band.__ase_optimizable__()
+        self._known: tuple[np.ndarray, np.ndarray] | None = None
+
+    def get_gradient(self) -> Float[np.ndarray, " n"]:
+        """As it was, if no image has moved since."""
+        if self._known is None or not np.array_equal(self._known[0], self.get_x()):
+            gradient = self._band.get_gradient()
+            self._known = self.get_x(), gradient
+        return self._known[1]
+
+    def get_value(self) -> float:
+        """The highest energy."""
+        return float(self._band.get_value())
+
+    def get_x(self) -> Float[np.ndarray, " n"]:
+        """Positions of all images but the ends."""
+        return np.asarray(self._band.get_x(), float)
+
+    def set_x(self, x: Float[np.ndarray, " n"]) -> None:
+        """Move them."""
+        self._band.set_x(x)
+
+    def ndofs(self) -> int:
+        """How many numbers they are."""
+        return int(self._band.ndofs())
+
+    def iterimages(self) -> Iterator[Atoms]:
+        """All images."""
+        yield from self._band.iterimages()
 
 
 def require_same_atoms(reactant: Atoms, product: Atoms) -> None:
@@ -222,6 +268,40 @@ def require_same_atoms(reactant: Atoms, product: Atoms) -> None:
         )
     if (reactant.pbc != product.pbc).any() or (reactant.pbc.any() and not np.allclose(reactant.cell, product.cell)):
         raise ValueError("reactant and product must be in the same cell, periodic in the same directions")
+
+
+def _require_two(reactant: Atoms, product: Atoms, verb: str) -> None:
+    """Raise where both ends are one structure. Like atoms are not exchanged: a path may well exchange them."""
+    first, last = superpose([structure_of(reactant), structure_of(product)], match=False).positions
+    apart = float(np.linalg.norm(first - last))
+    if apart < SAME_ANGSTROM:
+        raise ValueError(
+            f"reactant and product {verb} the same structure ({apart:.2g} Å apart as a whole): there is no path "
+            "between them. Give another product, or other starts to relax"
+        )
+
+
+def _require_held(reactant: Atoms, product: Atoms) -> None:
+    """Raise where what is held fast is not the same in both ends."""
+    try:
+        interpolate([reactant.copy(), reactant.copy(), product.copy()], mic=bool(reactant.pbc.any()))
+    except RuntimeError as error:
+        raise ValueError(
+            "what is held fast must be the same in reactant and product: put these atoms of both in the same place, or "
+            "remove the constraints"
+        ) from error
+
+
+def require_no_path(folder: Path) -> None:
+    """Raise where a folder has a band or a path that would be lost."""
+    there = [name for name in (BAND_FILE, PATH_FILE, RESULT_FILE) if (folder / name).exists()]
+    if there:
+        images = next((name for name in there if name != RESULT_FILE), None)
+        going_on = "" if images is None else f"go on with it by --start-from {folder / images}, "
+        raise ValueError(
+            f"{folder} has {', '.join(there)} of an earlier path: {going_on}choose another --out, or replace it with "
+            "--overwrite"
+        )
 
 
 def save_band(images: Sequence[Atoms], folder: Path) -> Path:
@@ -257,6 +337,7 @@ def _first_images(
         images = [reactant.copy() for _ in range(settings.images - 1)] + [product.copy()]
     for image in images:
         image.info.clear()
+        image.set_constraint(reactant.copy().constraints)
         for name in WRITTEN_OF_ATOMS:
             image.arrays.pop(name, None)
         image.calc = calculator.sibling()

@@ -46,4 +46,4 @@ class Threshold:
         return typical.quantile(self.value, measure, part)
 
     def __str__(self) -> str:
-        return f"{100 * self.value:g}%" if self.is_share else f"{self.value:g}"
+        return f"{100 * self.value:.15g}%" if self.is_share else f"{self.value:.15g}"

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import io
 import os
 import shutil
 import tempfile
@@ -48,6 +49,16 @@ def write_bytes(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def append_bytes(file: io.RawIOBase, content: bytes) -> None:
+    """Write all of it into an unbuffered file, which may take less at once than it is given, as on a full disk."""
+    left = memoryview(content)
+    while len(left):
+        taken = file.write(left)
+        if not taken:
+            raise OSError(errno.EIO, "the file takes nothing more")
+        left = left[taken:]
+
+
 def refusal(error: OSError, path: Path) -> tuple[str, str]:
     """Why the system refused to write to ``path``, and what people can do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -59,6 +70,9 @@ def refusal(error: OSError, path: Path) -> tuple[str, str]:
     return str(error.strerror or error), "mend that"
 
 
+LOCK = ".lock"
+
+
 class FolderInUseError(RuntimeError):
     """Another process is at work in a folder."""
 
@@ -66,13 +80,13 @@ class FolderInUseError(RuntimeError):
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
     """Keep a folder for this process while the block runs; raise where another process has it."""
-    with (folder / ".lock").open("w") as file:
+    with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderInUseError(
                 f"another process is at work in {folder}: wait for it, or choose another folder. Where srun or mpirun "
-                "starts several processes, huefield train needs --distributed, and huefield md a single one"
+                "starts several processes, huefield train needs --distributed, and huefield md or neb a single one"
             ) from None
         yield
 

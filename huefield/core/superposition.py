@@ -5,7 +5,8 @@ kernel of the noise sees ([J23] arXiv:2312.04174v1, Eq. e_cov) should not either
 common mean (generalised Procrustes analysis) rather than pair by pair: their coordinates then lie in one Euclidean
 space, in which exp(−γ|Δr|²/2) is positive semi-definite. For two structures it is the optimal superposition of both.
 
-Crystals are shifted, and atoms taken at their nearest images, but not turned.
+Crystals are shifted, and atoms taken at their nearest images, but crystals are not turned and like atoms of them not
+exchanged.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ def superpose(structures: Sequence[Structure], *, match: bool = True) -> Superpo
     Args:
         structures: molecules, or crystals with one cell.
         match: whether atoms of one element may be exchanged where that brings structures closer; else they are the
-            same by their numbers.
+            same by their numbers. Those of crystals never are.
     """
     numbers = _common_numbers(structures, match)
     crystal = bool(structures[0].pbc.any())
@@ -111,13 +112,18 @@ def _exchanged(
 
 
 def _crystals(placed: Float[np.ndarray, "n N 3"], structures: Sequence[Structure]) -> Float[np.ndarray, "n N 3"]:
-    """Each at the images nearest to the first one, without a common shift."""
+    """Each at the images nearest to the first one, without a common shift.
+
+    A shift is found before images are, as a mean on the circle of fractional coordinates, or images would depend on it.
+    """
     cell, pbc = structures[0].cell, structures[0].pbc
     if any(not np.allclose(s.cell, cell) for s in structures):
         raise ValueError("energies of crystals are compared in one cell, but the cells of these structures differ")
     lattice = np.where(pbc[:, None], cell, 0.0)
     inverse = np.linalg.pinv(lattice)
     moved = placed - placed[0]
+    shift = np.angle(np.exp(2j * np.pi * (moved @ inverse)).mean(1, keepdims=True)) / (2 * np.pi)
+    moved -= shift @ lattice
     moved -= np.round(moved @ inverse) @ lattice
     return placed[0] + moved - moved.mean(1, keepdims=True)
 

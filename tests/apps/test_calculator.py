@@ -1,8 +1,10 @@
 """The calculator in the hands of ASE."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,6 +111,35 @@ def test_uncertainties_are_computed_when_they_are_wanted(model: Ensemble) -> Non
     always = Calculator(model, uncertainty="always")
     always.get_potential_energy(atoms)
     assert "energy_uncertainty" in always.results
+
+
+def test_a_direct_call_leaves_nothing_of_the_structure_before(double: Calculator) -> None:
+    calc, moved = double.sibling(), chain()
+    calc.get_property("energy_uncertainty", chain())
+    moved.positions[0, 0] += 0.1
+    calc.calculate(moved)
+    assert not set(calc.results) & set(UNCERTAIN)
+    calc.calculate(moved, ["energy_uncertainty"], [])
+    assert set(calc.results) & set(UNCERTAIN)
+
+
+def test_rounding_is_no_change(double: Calculator) -> None:
+    calc, atoms = double.sibling(), salt()
+    assert "positions" in calc.check_state(atoms)
+    calc.get_potential_energy(atoms)
+    atoms.positions += 4e-16
+    assert calc.check_state(atoms) == []
+    assert calc.check_state(atoms, tol=0.0) == ["positions"]
+    atoms.positions[0, 0] += 1e-12
+    atoms.cell[0, 0] += 1e-12
+    assert calc.check_state(atoms) == ["positions", "cell"]
+    atoms = salt()
+    atoms.pbc = [True, True, False]
+    atoms.numbers[0] += 1
+    assert calc.check_state(atoms) == ["numbers", "pbc"]
+    charged = salt()
+    charged.set_initial_charges(np.ones(len(charged)))
+    assert calc.check_state(charged) == ["initial_charges"]
 
 
 def test_stress_comes_with_forces_once_it_was_asked_for(double: Calculator) -> None:
@@ -256,6 +287,24 @@ class TestWarnings:
             warnings.simplefilter("error")
             atoms.get_potential_energy()
 
+    def test_of_what_is_ignored_whatever_is_asked(self, double: Calculator) -> None:
+        atoms = chain()
+        atoms.info["charge"] = 1
+        questions: dict[str, Callable[[Calculator], object]] = {
+            "distribution": lambda calc: calc.distribution(atoms),
+            "covariance": lambda calc: calc.energy_covariance([chain(), atoms]),
+            "sibling": lambda calc: calc.sibling().get_potential_energy(atoms),
+        }
+        for name, ask in questions.items():
+            calc = double.sibling()
+            with pytest.warns(UserWarning, match="a charge, which the model knows nothing about"):
+                ask(calc)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore" if name == "sibling" else "error")
+                calc.tell_of_ignored(atoms)
+                warnings.simplefilter("error")
+                ask(calc)
+
 
 class TestBadInput:
     def message(self, calc: Calculator, atoms: Atoms) -> str:
@@ -272,6 +321,17 @@ class TestBadInput:
         atoms = chain()
         atoms.positions[5] = atoms.positions[2] + 0.01
         assert "atoms 2 and 5 are 0.017 Å apart" in self.message(double.sibling(), atoms)
+
+    def test_overlapping_atoms_of_a_difference(self, double: Calculator) -> None:
+        atoms = chain()
+        atoms.positions[5] = atoms.positions[2] + 0.01
+        with pytest.raises(ValueError, match=r"atoms 2 and 5 are 0\.017 Å apart"):
+            double.energy_difference(chain(), atoms)
+
+    def test_a_model_that_predicts_no_numbers(self, model: Ensemble) -> None:
+        with jax.enable_x64(True):
+            broken = jax.tree.map(lambda leaf: leaf * np.nan if eqx.is_inexact_array(leaf) else leaf, model)
+        assert "predicts what is no finite number" in self.message(Calculator(broken), chain())
 
     def test_atoms_that_come_to_overlap_while_neighbours_are_kept(self, double: Calculator) -> None:
         atoms, calc = chain(), double.sibling()

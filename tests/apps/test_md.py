@@ -18,6 +18,7 @@ from huefield.apps.calculator import Calculator
 from huefield.apps.md import MDConfig, MDProgress, MDResult
 from huefield.apps.md import run_md as run_and_draw
 from huefield.apps.md.figure import read_log
+from huefield.core.files import FolderInUseError, alone_in
 from huefield.forcefield import Ensemble, ForceField
 from tests.training.helpers import POTENTIAL, waters
 
@@ -269,8 +270,28 @@ def test_a_crystal_at_constant_pressure(tmp_path: Path) -> None:
     assert frames[-1].get_volume() == pytest.approx(log["volume_angstrom3"][-1], rel=1e-9)
     stress = frames[-1].get_stress(voigt=False, include_ideal_gas=True)
     assert -stress.trace() / 3 / units.bar == pytest.approx(log["pressure_bar"][-1], rel=1e-6)
+    assert log["volume_angstrom3"][-1] > log["volume_angstrom3"][0], "under tension"
     interrupted_run(settings, model, crystal, tmp_path / "run", (15,))
     require_same(tmp_path / "run", tmp_path / "alone")
+    looking = settings.model_copy(update={"steps": 5, "uncertainty_every": 5})
+    run_md(looking, model, crystal, tmp_path / "uncertain")
+    last = read(tmp_path / "uncertain" / "trajectory.xyz", "-1")
+    for part in PARTS:
+        expected = model.sibling().get_property(f"stress_uncertainty{part}", last)
+        np.testing.assert_allclose(last.info[f"stress_uncertainty{part}"], expected, rtol=1e-5, atol=1e-12)
+
+
+def test_a_folder_is_for_one_run_at_a_time(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+    with alone_in(tmp_path), pytest.raises(FolderInUseError, match="another process is at work"):
+        run_md(config(steps=10), calculator, water, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_a_charge_is_told_of(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+    water.info["charge"] = 1
+    with pytest.warns(UserWarning, match="a charge, which the model knows nothing about") as told:
+        run_md(config(steps=20), calculator, water, tmp_path)
+    assert len(told) == 1
 
 
 def test_a_folder_with_another_run_is_left_alone(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What runs of molecular dynamics are made of: starts, thresholds, frames and figures."""
 
+import errno
+import io
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +10,16 @@ import numpy as np
 import pytest
 from ase import Atoms, units
 from ase.build import bulk, molecule
+from ase.calculators.calculator import Calculator as AseCalculator
+from ase.calculators.calculator import all_changes
 from ase.constraints import FixAtoms
 from ase.io import read
 
+from huefield.apps.calculator import Calculator
 from huefield.apps.md import MDConfig, draw_md
-from huefield.apps.md.dynamics import barostat_mass
+from huefield.apps.md.dynamics import Dynamics, State, barostat_mass
 from huefield.apps.md.figure import read_log
+from huefield.apps.md.folder import Folder
 from huefield.apps.md.frames import predicted, structure_text, table_row
 from huefield.apps.md.start import degrees_of_freedom, drawn_momenta, prepared, without
 from huefield.apps.md.watch import Levels, Watch, alone, atoms_beyond, deviations_in, measured
@@ -49,6 +55,8 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], messag
 
 def test_thresholds_are_kept_as_they_are_meant() -> None:
     assert config(threshold=0.3).threshold == "0.3"
+    assert config(threshold=0.123456789).threshold == "0.123456789"
+    assert config(threshold="99.99999%").threshold == "99.99999%"
     assert config(threshold=" 99.9% ").threshold == "99.9%"
 
 
@@ -123,6 +131,49 @@ def test_fixed_atoms_do_not_move() -> None:
 def test_starts_that_cannot_be_started_from(start: Atoms, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepared(start, config(**changes))
+
+
+# --- engines
+
+
+class NoForces(Calculator):
+    """Atoms that know nothing of each other."""
+
+    def __init__(self) -> None:
+        AseCalculator.__init__(self)
+
+    def calculate(self, atoms=None, properties=("energy",), system_changes=tuple(all_changes)) -> None:
+        AseCalculator.calculate(self, atoms, properties, system_changes)
+        forces = np.zeros((len(self.atoms), 3))
+        self.results = {"energy": 0.0, "free_energy": 0.0, "forces": forces, "stress": np.zeros(6)}
+
+
+def gas(settings: MDConfig) -> Dynamics:
+    """Cold at first."""
+    start = bulk("Cu", cubic=True).repeat(2)
+    start.set_momenta(drawn_momenta(start.get_masses(), 30.0, seed=1))
+    return Dynamics(start, State.of(start), settings, NoForces())
+
+
+def test_the_thermostat_has_its_temperature() -> None:
+    settings = config(steps=1500, timestep_fs=1.0, friction_per_fs=0.05)
+    dynamics, found = gas(settings), []
+    for step in range(settings.steps):
+        dynamics.advance()
+        if step >= 100:
+            kinetic = dynamics.atoms.get_kinetic_energy()
+            found.append(2 * kinetic / units.kB / degrees_of_freedom(dynamics.atoms, settings))
+    assert np.mean(found) == pytest.approx(300, rel=0.05)
+    assert np.std(found) == pytest.approx(300 * np.sqrt(2 / 93), rel=0.3)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_pressure_shrinks_and_tension_stretches(sign: int) -> None:
+    dynamics = gas(config(steps=40, ensemble="npt", pressure_bar=sign * 2e4, barostat_fs=50.0))
+    before = dynamics.atoms.get_volume()
+    for _ in range(40):
+        dynamics.advance()
+    assert sign * (before - dynamics.atoms.get_volume()) > 0.002 * before
 
 
 # --- thresholds
@@ -232,6 +283,37 @@ def test_ase_reads_frames_as_they_were_written(tmp_path: Path) -> None:
     assert found.get_potential_energy() == pytest.approx(-9391.123456789, abs=1e-8)
     assert found.info["step"] == 7
     assert found.info["atoms"].tolist() == [1, 0]
+
+
+def test_of_stresses_the_uncertainties_have_six_components() -> None:
+    results = {"stress": np.arange(6.0), "stress_uncertainty": np.arange(6.0), "energy": 1.0}
+    found = predicted(results, ("stress", "stress_uncertainty", "stress_uncertainty_epistemic"))
+    assert found["stress"].tolist() == [[0, 5, 4], [5, 1, 3], [4, 3, 2]]
+    assert found["stress_uncertainty"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert set(found) == {"stress", "stress_uncertainty"}
+
+
+class Full(io.FileIO):
+    """On a disk that takes a few bytes yet."""
+
+    def write(self, content: Any) -> int:
+        if self.tell():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(content[:5])
+
+
+def test_a_full_disk_is_said_with_what_to_do(tmp_path: Path) -> None:
+    start = molecule("H2O")
+    folder = Folder(tmp_path, config(), ensemble(), start)
+    folder.go_on(folder.begin(State.of(start)))
+    folder._files["log.csv"].close()
+    with Full(tmp_path / "log.csv", "w") as file:
+        folder._files["log.csv"] = file
+        said = r"cannot write .*log\.csv: the disk is full.* up to its last checkpoint: make room and run the same"
+        with pytest.raises(OSError, match=said):
+            folder.append("log.csv", "step,time_fs\n")
+        assert (tmp_path / "log.csv").read_text() == "step,"
+        folder.close()
 
 
 def test_rows_without_a_value_come_back_as_nan(tmp_path: Path) -> None:

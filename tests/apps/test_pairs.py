@@ -1,18 +1,22 @@
 """Differences of energies within groups, and intervals that hold what they promise."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import write
 
 from huefield.apps.calibrate import calibrate
-from huefield.apps.pairs import EnergyPairs, energy_pairs, fit_differences
+from huefield.apps.pairs import EnergyPairs, drawn_pairs, energy_pairs, fit_differences
 from huefield.core.structure import Block
 from huefield.data.dataset import Part, open_part
 from huefield.forcefield import Ensemble, ForceField
 from tests.potentials.painn_cases import randomised
 from tests.training.helpers import POTENTIAL, write_waters
+from tests.training.helpers import waters as waters_of
 
 RNG = np.random.default_rng(0)
 
@@ -27,7 +31,7 @@ def model() -> Ensemble:
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
-    return open_part("waters", [write_waters(tmp_path_factory.mktemp("pairs") / "waters.xyz", 32)])
+    return open_part("waters", [write_waters(tmp_path_factory.mktemp("pairs") / "waters.xyz", 64)])
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +40,28 @@ def waters(part: Part) -> Block:
 
 
 def test_pairs_are_those_of_groups_with_energies(model: Ensemble, waters: Block) -> None:
-    groups = tuple("ab"[index % 2] for index in range(32))
-    has_energy = np.arange(32) < 20
+    groups = tuple("ab"[index % 2] for index in range(64))
+    has_energy = np.arange(64) < 20
     found = energy_pairs(model, replace(waters, groups=groups, has_energy=has_energy))
     assert len(found) == 2 * 45
-    assert not found.is_reaction.any()
+    assert found.groups == ("a",) * 45 + ("b",) * 45
+    assert found.structures == 20
     assert (found.independent > 0).all()
+
+
+def test_there_are_not_too_many_pairs(waters: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = tuple("abc"[min(index // 4, 2)] for index in range(64))
+    block = replace(waters, groups=groups)
+    drawn = drawn_pairs(block, np.random.default_rng(0))
+    assert len(drawn) == 2 * 6 + 300
+    assert len(np.unique(drawn, axis=0)) == len(drawn)
+    assert (drawn[:, 0] < drawn[:, 1]).all()
+    assert all(groups[a] == groups[b] for a, b in drawn)
+    monkeypatch.setattr("huefield.apps.pairs.MOST_PAIRS_IN_ALL", 100)
+    fewer = drawn_pairs(block, np.random.default_rng(0))
+    assert len(fewer) == 100
+    assert len(np.unique(fewer)) > 40
+    np.testing.assert_array_equal(fewer, drawn_pairs(block, np.random.default_rng(0)))
 
 
 def test_errors_are_predicted_less_true_differences(model: Ensemble, waters: Block) -> None:
@@ -56,7 +76,7 @@ def test_errors_are_predicted_less_true_differences(model: Ensemble, waters: Blo
 def made_up(count: int, rng: np.random.Generator) -> EnergyPairs:
     """Heavy tails."""
     deviation = rng.uniform(0.1, 1.0, count)
-    return EnergyPairs(deviation * rng.standard_t(3, count), deviation, 2 * deviation, np.zeros(count, bool))
+    return EnergyPairs(deviation * rng.standard_t(3, count), deviation, 2 * deviation, ("",) * count, count)
 
 
 def test_intervals_hold_what_they_promise() -> None:
@@ -69,6 +89,7 @@ def test_intervals_hold_what_they_promise() -> None:
 
 def test_too_few_pairs_say_nothing() -> None:
     assert fit_differences(made_up(20, RNG)) is None
+    assert fit_differences(replace(made_up(100, RNG), structures=29)) is None
     still = replace(made_up(100, RNG), error=np.zeros(100))
     assert fit_differences(still) is None
 
@@ -96,3 +117,15 @@ def test_too_few_structures_leave_differences_alone(model: Ensemble, part: Part)
     assert changed.calibration is not None
     assert changed.calibration.differences is None
     assert "differences of energies" not in done.coverage()
+
+
+def test_without_energies_forces_are_calibrated(model: Ensemble, tmp_path: Path) -> None:
+    frames = waters_of(16)
+    for atoms in frames:
+        atoms.calc = SinglePointCalculator(atoms, forces=atoms.get_forces())
+    write(tmp_path / "forces.xyz", frames, format="extxyz")
+    changed, done = calibrate(model, open_part("forces", [tmp_path / "forces.xyz"]), "scale")
+    assert changed.calibration is not None
+    assert changed.calibration.forces is not None
+    assert changed.calibration.energy is changed.calibration.differences is None
+    assert done.pairs is None

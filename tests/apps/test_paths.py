@@ -14,12 +14,19 @@ import jax
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.calculators.calculator import Calculator as AseCalculator
+from ase.calculators.calculator import all_changes
+from ase.constraints import FixAtoms
 from ase.io import read, write
 from typer.testing import CliRunner
 
 from huefield import Calculator, save
 from huefield.apps.cli.main import app
 from huefield.apps.paths import PathConfig, PathReport, PathStoppedError, ReactionPath, find_path, save_path
+from huefield.core.files import FolderInUseError, alone_in
+from huefield.differences import EnergyCovariance
+from huefield.evaluation.calibrated import EnergyForcesCalibration
+from huefield.evaluation.calibration import ONE_SIGMA, ConformalCalibration
 from huefield.forcefield import Ensemble, ForceField
 from tests.potentials.painn_cases import NOISE, molecule, randomised
 from tests.training.helpers import POTENTIAL
@@ -53,6 +60,122 @@ def ends() -> tuple[Atoms, Atoms]:
 @pytest.fixture(scope="module")
 def found(calculator: Calculator) -> ReactionPath:
     return find_path(calculator, *ends(), QUICK)
+
+
+class Transfer(Calculator):
+    """A hydrogen between two oxygens, with a Morse potential to each of them and a spring between these."""
+
+    def __init__(self) -> None:
+        AseCalculator.__init__(self)
+        self._told_of_ignored, self.count = False, [0]
+
+    def calculate(self, atoms=None, properties=("energy",), system_changes=tuple(all_changes)) -> None:
+        AseCalculator.calculate(self, atoms, properties, system_changes)
+        self.tell_of_ignored(self.atoms)
+        self.count[0] += 1
+        energy, forces = 0.0, np.zeros((3, 3))
+        for i, j in ((0, 1), (1, 2), (0, 2)):
+            vector = self.atoms.positions[j] - self.atoms.positions[i]
+            length = float(np.linalg.norm(vector))
+            fall = np.exp(-2.2 * (length - 0.97))
+            value, slope = 4.5 * (1 - fall) ** 2, 9.9 * 2 * (1 - fall) * fall
+            if (i, j) == (0, 2):
+                value, slope = 10 * (length - 3.0) ** 2, 20 * (length - 3.0)
+            energy += value
+            forces[i] += slope * vector / length
+            forces[j] -= slope * vector / length
+        self.results = {"energy": energy, "free_energy": energy, "forces": forces}
+
+    def check_state(self, atoms: Atoms, tol: float = 0.0) -> list[str]:
+        return super().check_state(atoms, tol)  # as strict as can be
+
+    def sibling(self) -> "Transfer":
+        made = Transfer()
+        made._told_of_ignored, made.count = self._told_of_ignored, self.count
+        return made
+
+    def energy_covariance(self, images: Sequence[Atoms], *, match: bool = True) -> EnergyCovariance:
+        energies = np.array([image.get_potential_energy() for image in images])
+        return EnergyCovariance(energies, 0.01 * np.eye(len(images)), np.zeros((len(images),) * 2), energies[None])
+
+
+def oxygens(hydrogen: float, angle: float = 0.0) -> Atoms:
+    atoms = Atoms("OHO", [[0, 0, 0], [hydrogen, 0.02, 0], [3.0, 0, 0]])
+    atoms.rotate(angle, "z")
+    return atoms
+
+
+def test_one_image_that_climbs() -> None:
+    settings = PathConfig(images=3, fmax_ev_per_angstrom=0.02)
+    found = find_path(Transfer(), oxygens(0.97), oxygens(2.03, 40), settings)
+    assert found.converged
+    assert found.top == 1
+    _, hydrogen, _ = found.images[1].positions
+    apart = [np.linalg.norm(hydrogen - found.images[1].positions[oxygen]) for oxygen in (0, 2)]
+    assert apart[0] == pytest.approx(apart[1], abs=1e-3)
+    largest = np.linalg.norm(found.images[1].get_forces(), axis=1).max()
+    assert found.fmax == pytest.approx(largest, rel=1e-6), "at the saddle all forces count"
+    assert found.fmax < 0.02
+
+
+def test_images_are_computed_once_a_step() -> None:
+    calculator, counts = Transfer(), list[int]()
+
+    def report(told: PathReport) -> None:
+        if told.what.endswith("band"):
+            counts.append(calculator.count[0])
+
+    settings = PathConfig(images=5, fmax_ev_per_angstrom=0.01)
+    find_path(calculator, oxygens(0.97), oxygens(2.03, 40), settings, report=report)
+    assert len(counts) > 5
+    assert max(np.diff(counts)) <= 4, "all images but the first"
+
+
+def test_what_is_held_fast_stays_where_it_is() -> None:
+    first, last = oxygens(0.97), oxygens(2.03, 10)
+    first.set_constraint(FixAtoms([0]))
+    found = find_path(Transfer(), first, last, PathConfig(images=5, relax_ends=False))
+    for image in found.images:
+        np.testing.assert_array_equal(image.positions[0], first.positions[0])
+    np.testing.assert_array_equal(found.images[0].positions, first.positions)
+    np.testing.assert_array_equal(found.images[-1].positions, last.positions)
+    last.positions[0, 0] += 0.2
+    with pytest.raises(ValueError, match="what is held fast must be the same in reactant and product"):
+        find_path(Transfer(), first, last)
+
+
+def test_ends_that_are_one_structure() -> None:
+    with pytest.raises(ValueError, match=r"reactant and product are the same structure \(.* Å apart as a whole\)"):
+        find_path(Transfer(), oxygens(0.97), oxygens(0.97, 30))
+    with pytest.raises(ValueError, match="reactant and product relax to the same structure"):
+        find_path(Transfer(), oxygens(0.97), oxygens(1.1))
+
+
+def test_ends_that_do_not_relax() -> None:
+    with pytest.raises(ValueError, match="the reactant did not relax in 1 steps: give it more, or a better start"):
+        find_path(Transfer(), oxygens(1.1), oxygens(2.03), PathConfig(steps=1))
+
+
+def test_a_charge_is_told_of_once() -> None:
+    first, last = oxygens(0.97), oxygens(2.03)
+    for atoms in (first, last):
+        atoms.info["charge"] = 1
+        atoms.set_initial_charges([0, 1, 0])
+    with pytest.warns(UserWarning, match="a charge, which the model knows nothing about") as told:
+        find_path(Transfer(), first, last, PathConfig(images=3, steps=1, relax_ends=False))
+    assert len(told) == 1
+
+
+def test_the_range_of_a_barrier_is_as_wide_as_intervals_of_differences() -> None:
+    widths = ConformalCalibration(coverages=(0.68, ONE_SIGMA, 0.95), widths=(0.9, 1.0, 4.0))
+    calibration = EnergyForcesCalibration(differences=widths)
+    energies, nothing = np.array([0.0, 5.0, 1.0]), np.zeros((3, 3))
+    found = ReactionPath(
+        (), EnergyCovariance(energies, 0.01 * np.eye(3), nothing, energies[None], calibration), True, 0.0
+    )
+    for share in (0.68, 0.95):
+        low, high = found.barrier_range(share)
+        assert 0.5 * (high - low) == pytest.approx(found.barrier.half_width(share), rel=0.05)
 
 
 def test_forces_across_a_converged_path_vanish(found: ReactionPath) -> None:
@@ -163,7 +286,11 @@ def test_the_command(arguments: list[str], tmp_path: Path) -> None:
     assert "reaction energy" in run.output
     assert "the barrier is between" in run.output
     assert not (tmp_path / "out" / "band.xyz").exists()
-    short = CliRunner().invoke(app, [*arguments, *options, "--steps", "1", "--fmax", "1e-6"])
+    with pytest.raises(ValueError, match=rf"has path\.xyz, path\.json .* --start-from {tmp_path / 'out' / 'path.xyz'}"):
+        CliRunner().invoke(app, [*arguments, *options], catch_exceptions=False)
+    with alone_in(tmp_path / "out"), pytest.raises(FolderInUseError, match="another process is at work"):
+        CliRunner().invoke(app, [*arguments, *options, "--overwrite"], catch_exceptions=False)
+    short = CliRunner().invoke(app, [*arguments, *options, "--steps", "1", "--fmax", "1e-6", "--overwrite"])
     assert short.exit_code == 1
     assert "did not converge" in short.output
     assert f"--start-from {tmp_path / 'out' / 'path.xyz'}" in short.output
@@ -182,7 +309,9 @@ def test_a_process_that_is_ended_leaves_its_band(arguments: list[str], tmp_path:
     finally:
         child.kill()
     assert f" of the band: go on with --start-from {band}" in log.read_text()
-    assert [path.name for path in band.parent.iterdir()] == ["band.xyz"]
+    assert {path.name for path in band.parent.iterdir()} == {"band.xyz", ".lock"}
+    with pytest.raises(ValueError, match=rf"go on with it by --start-from {band}, choose another --out"):
+        CliRunner().invoke(app, [*arguments, *OPTIONS, "--out", str(tmp_path / "out")], catch_exceptions=False)
     images = read(band, ":")
     assert len(images) == 4
     assert images[1].calc is None

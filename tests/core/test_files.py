@@ -1,10 +1,12 @@
+import io
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from huefield.core.files import alone_in, replacing, write_bytes
+from huefield.core.files import alone_in, append_bytes, replacing, write_bytes
 
 
 @pytest.fixture
@@ -101,8 +103,29 @@ def test_permission_follows_the_umask_which_stays(umask: int, mode: int, tmp_pat
 
 
 def test_a_folder_is_for_one_process_whatever_it_does(tmp_path: Path) -> None:
-    both = "huefield train needs --distributed, and huefield md a single one"
+    both = "huefield train needs --distributed, and huefield md or neb a single one"
     with alone_in(tmp_path), pytest.raises(RuntimeError, match=both), alone_in(tmp_path):
         pass
     with alone_in(tmp_path):
         pass
+
+
+class Reluctant(io.RawIOBase):
+    """Takes three bytes at a time, and not very many."""
+
+    def __init__(self, room: int = 100) -> None:
+        self.taken, self.room = b"", room
+
+    def write(self, content: Any) -> int:
+        some = bytes(content[: min(3, self.room - len(self.taken))])
+        self.taken += some
+        return len(some)
+
+
+def test_what_a_file_does_not_take_at_once_is_given_to_it_again() -> None:
+    file = Reluctant()
+    append_bytes(file, b"all of it")
+    append_bytes(file, b"")
+    assert file.taken == b"all of it"
+    with pytest.raises(OSError, match="the file takes nothing more"):
+        append_bytes(Reluctant(4), b"all of it")

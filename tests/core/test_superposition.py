@@ -71,6 +71,17 @@ def test_crystals_are_compared_at_nearest_images_and_not_turned() -> None:
     assert distance(crystal, replace(turned(crystal))) > 0.5
 
 
+@pytest.mark.parametrize("shift", [0.1, 0.5, 0.93])
+@pytest.mark.parametrize("pbc", [(True, True, True), (True, True, False)])
+def test_crystals_are_as_far_apart_wherever_they_are_in_the_cell(shift: float, pbc: tuple[bool, bool, bool]) -> None:
+    cell = np.array([[4.0, 0.0, 0.0], [1.0, 5.0, 0.0], [0.0, 0.5, 6.0]])
+    crystal = Structure(NUMBERS, molecule().positions, cell, np.array(pbc))
+    jitter = 0.01 * np.random.default_rng(1).normal(size=(6, 3))
+    moved = replace(crystal, positions=crystal.positions + jitter + shift * cell.sum(0))
+    expected = np.linalg.norm(jitter - jitter.mean(0))
+    assert distance(crystal, moved) == pytest.approx(expected, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [

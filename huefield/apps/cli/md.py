@@ -95,7 +95,10 @@ def md(
     part: Annotated[PartName, typer.Option(help="Of the uncertainty.")] = PartName.TOTAL,
     refuse_above: Annotated[
         str | None,
-        typer.Option(help="Uncertainty of exploded structures (exit code 4); else ten times the threshold."),
+        typer.Option(
+            help="Uncertainty of exploded structures (exit code 4); else ten times the threshold, or without one ten "
+            "times the most that validation data had (10 eV/Å if the model does not know them)."
+        ),
     ] = None,
     precision: Annotated[PrecisionName, typer.Option(help="Of the model.")] = PrecisionName.FLOAT32,
     checkpoint_every: Annotated[int, typer.Option(help="Steps that are lost at most if the process is killed.")] = 100,

@@ -28,6 +28,7 @@ def neb(
     start_from: Annotated[
         Path | None, typer.Option(help="A path to begin with, such as band.xyz or path.xyz of before; its ends stay.")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the band or path in the folder.")] = False,
 ) -> None:
     """Find a reaction path; barrier and reaction energy come with error bars.
 
@@ -37,15 +38,26 @@ def neb(
     from huefield.apps.calculator import Calculator
     from huefield.apps.cli.progress import stopping_politely, use_compilation_cache
     from huefield.apps.folders import folder_for_results
-    from huefield.apps.paths import BAND_FILE, PathConfig, PathStoppedError, find_path, save_band, save_path
+    from huefield.apps.paths import (
+        BAND_FILE,
+        PathConfig,
+        PathStoppedError,
+        find_path,
+        require_no_path,
+        save_band,
+        save_path,
+    )
     from huefield.apps.structures import read_structure, read_structures
+    from huefield.core.files import alone_in
 
     with naming_options():
         settings = PathConfig(images=images, fmax_ev_per_angstrom=fmax, steps=steps, climb=climb, relax_ends=relax_ends)
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
     use_compilation_cache()
-    with folder_for_results(out), stopping_politely("after this step") as should_stop:
+    with folder_for_results(out), alone_in(out), stopping_politely("after this step") as should_stop:
+        if not overwrite and (start_from is None or start_from.resolve().parent != out.resolve()):
+            require_no_path(out)
         calculator = Calculator(model)
         try:
             with _progress() as show:

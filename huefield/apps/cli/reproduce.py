@@ -62,7 +62,7 @@ def table(
     from huefield.apps.reproduce.report import compared, write_table
     from huefield.apps.reproduce.rows import PAPER, ROWS, rows_named
     from huefield.apps.reproduce.sources import paper_source, source_named
-    from huefield.apps.reproduce.work import work_through
+    from huefield.apps.reproduce.work import RESULT, work_through
 
     chosen = rows_named(only) if only else PAPER if rows is RowsKind.PAPER else tuple(ROWS.values())
     if dry_run and size is not SizeKind.PAPER:
@@ -77,6 +77,8 @@ def table(
         if commands:
             typer.echo(written_commands(jobs, scale, out))
             return
+        left = sum(not (job.folder(out) / RESULT).exists() for job in jobs)
+        typer.echo(f"{left} of {len(jobs)} rows are to be trained, into {out / source.name}", err=True)
         done = work_through(jobs, scale, out, _showing, should_stop)
     made = write_table(source, out)
     typer.echo(made.text)

@@ -19,7 +19,7 @@ from ase import Atoms
 from huefield import __version__
 from huefield.apps.md.config import MAY_CHANGE, MDConfig
 from huefield.apps.md.dynamics import State
-from huefield.core.files import refusal, write_bytes
+from huefield.core.files import append_bytes, refusal, write_bytes
 from huefield.core.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.core.trees import named_arrays
 from huefield.forcefield import Ensemble
@@ -124,7 +124,7 @@ class Folder:
         """Add to a file, at once."""
         file = self._files[name]
         try:
-            file.write(text.encode())
+            append_bytes(file, text.encode())
         except OSError as error:
             reason, cure = refusal(error, self.path / name)
             raise OSError(

@@ -13,7 +13,7 @@ from huefield.apps.xyz_text import frame_text, joined, periodic_word
 NUMBER = "%.12g"
 SUFFIXES = ("", "_aleatoric", "_epistemic")
 
-Entry = str | int | float | Float[np.ndarray, "3 3"]
+Entry = str | int | float | Float[np.ndarray, "*k"]
 Entries = dict[str, Entry]
 
 
@@ -24,10 +24,12 @@ def structure_text(atoms: Atoms, entries: Entries, columns: dict[str, Float[np.n
 
 
 def predicted(results: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Results of the calculator under their own names, of those that there are; stress as a matrix."""
+    """Results of the calculator under their own names, of those that there are.
+
+    The stress is a matrix, which is how ASE wants it; of its uncertainties there are the six components of ASE.
+    """
     found = {name: results[name] for name in names if name in results}
-    tensors = {name: voigt_6_to_full_3x3_stress(value) for name, value in found.items() if name.startswith("stress")}
-    return found | tensors
+    return found | ({"stress": voigt_6_to_full_3x3_stress(found["stress"])} if "stress" in found else {})
 
 
 def with_uncertainty(*quantities: str) -> tuple[str, ...]:

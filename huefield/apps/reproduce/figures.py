@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from huefield.apps.reproduce.rows import ROWS
 from huefield.apps.reproduce.table import QUANTITIES, REFERENCE, Quantity, Table
@@ -136,4 +137,5 @@ def _draw_rows(
     if values.get(REFERENCE):
         ax.axvline(float(np.mean(values[REFERENCE])), color="0.6", lw=0.7, zorder=0)
     ax.set(xlim=limits, ylim=(-0.6, len(rows) - 0.4))
+    ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.grid(axis="y", lw=0.3, alpha=0.5)
