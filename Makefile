@@ -47,7 +47,7 @@ layers: $(READY)
 
 # Long files first, so that both processes end at the same time.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 --durations-min=5 -m "not slow" \
 		tests/training tests/potentials tests/noise tests/apps tests/evaluation tests
 
 test-slow: $(READY)

@@ -234,6 +234,7 @@ class TestWork:
         assert found.elsewhere == (job,)
         assert not (job.folder(out) / RESULT).exists()
 
+    @pytest.mark.slow
     def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         out, source = done
         job, asked = Job(source, 0, ROWS["vanilla"]), iter(range(1000))

@@ -1,0 +1,71 @@
+"""Puts results of ``huefield reproduce table`` into the repository: JSON, pictures, and tables of docs/reproduction.md.
+
+python benchmarks/reproduction.py FOLDER     takes over what is in the folder
+python benchmarks/reproduction.py            draws and writes the tables again from benchmarks/results/reproduction
+
+Tables stand in the page between lines ``<!-- NAME -->`` and ``<!-- end -->``, which are left in place.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+from study import HERE, IMAGES
+
+from huefield.apps.reproduce.figures import DPI, reliability_figure, rows_figure
+from huefield.apps.reproduce.page import AFTER
+from huefield.apps.reproduce.rows import ROWS
+from huefield.apps.reproduce.sources import source_named
+from huefield.apps.reproduce.table import METHODS, QUANTITIES, Table, comparison_table, paper_table
+from huefield.evaluation.plots import publication_style
+
+RESULTS = HERE / "results" / "reproduction"
+PAGE = HERE.parent / "docs" / "reproduction.md"
+SETS = ("bundled", "acac", "ani1x")
+
+
+def calibration_table(table: Table) -> str:
+    """NLL and ENCE of the rows of most interest with each method."""
+    heads = ["", *(AFTER[method] for method in METHODS)]
+    lines = [heads, ["---", *["---:"] * len(METHODS)]]
+    for row in ("vanilla", "white", "colored", "colored-atom"):
+        for quantity in QUANTITIES:
+            for metric in ("nll", "ence"):
+                found = [table.estimate(row, table.first_test, quantity, metric, method=m) for m in METHODS]
+                lines.append([f"{ROWS[row].title}, {quantity} {metric.upper()}", *(each.text(2) for each in found)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def tables(table: Table) -> dict[str, str]:
+    """By their names in the page."""
+    made = {f"{table.source} paper": paper_table(table), f"{table.source} calibration": calibration_table(table)}
+    return made | {f"{table.source} {test}": comparison_table(table, test=test) for test in table.tests}
+
+
+def draw(table: Table) -> None:
+    """The pictures of the page."""
+    with publication_style():
+        for kind, figure in (("reliability", reliability_figure(table)), ("rows", rows_figure(table))):
+            if figure is not None:
+                figure.savefig(IMAGES / f"reproduction-{kind}-{table.source}.png", dpi=DPI)
+
+
+def main() -> None:
+    """Take over, draw, write."""
+    text = PAGE.read_text()
+    for name in SETS:
+        path = RESULTS / f"{name}.json"
+        if len(sys.argv) > 1 and (Path(sys.argv[1]) / name).exists():
+            Table.collected(source_named(name), Path(sys.argv[1])).save(path)
+        if not path.exists():
+            continue
+        table = Table.load(path)
+        draw(table)
+        for place, content in tables(table).items():
+            pattern = rf"(<!-- {re.escape(place)} -->\n).*?(<!-- end -->)"
+            text = re.sub(pattern, lambda found, content=content: found[1] + content + found[2], text, flags=re.DOTALL)
+    PAGE.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
