@@ -62,6 +62,7 @@ def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part
     assert changed.calibration.forces.outside == "ratio"
 
 
+@pytest.mark.slow
 def test_an_earlier_calibration_is_replaced(colored: Ensemble, part: Part) -> None:
     wrong = colored.with_calibration(EnergyForcesCalibration(forces=ScaleCalibration(factor=1e6)))
     assert calibrate(wrong, part, "scale")[0].calibration == calibrate(colored, part, "scale")[0].calibration

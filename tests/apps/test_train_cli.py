@@ -58,6 +58,7 @@ def test_a_wrong_configuration_is_one_line_for_each_fault(tmp_path: Path) -> Non
     assert "batch_size: " in lines[1]
 
 
+@pytest.mark.slow
 def test_a_member_alone_put_together_and_drawn(tmp_path: Path) -> None:
     """What a job array does."""
     data = write_waters(tmp_path / "waters.xyz", 8)

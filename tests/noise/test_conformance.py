@@ -10,11 +10,11 @@ from huefield.testing import check_noise
 CONFIGS = [
     VanillaNoise.Config(),
     WhiteNoise.Config(),
-    WhiteNoise.Config(pooling=True),
     ColoredNoise.Config(),
     ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
 ]
 SLOW_CONFIGS = [
+    WhiteNoise.Config(pooling=True),
     ColoredNoise.Config(gamma="element"),
     ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(channels=3),

@@ -7,13 +7,16 @@ import pytest
 from huefield.data.dataset import open_part
 from huefield.training import train
 from huefield.training.rundata import is_run, part_of_run
-from tests.training.helpers import config_for, write_waters
+from tests.training.helpers import POTENTIAL, config_for, write_waters
+
+VANILLA = {"potential": POTENTIAL, "noise": {"kind": "vanilla"}}
 
 
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    train(config_for(data), folder, member=0)
+    stages = [{"kind": "squared_error", "steps": 1}]
+    train(config_for(data, stages=stages, model=VANILLA), folder, member=0)
     return folder
 
 

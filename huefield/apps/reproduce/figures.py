@@ -96,7 +96,7 @@ def rows_figure(table: Table, metric: str = "nll", *, method: str = "none") -> F
     if not rows or not panels:
         return None
     columns = max(sum(q == quantity for quantity, _ in panels) for q in QUANTITIES)
-    figure = Figure(figsize=(1.9 + 1.75 * columns, max(2.8, 1.1 + 2 * 0.19 * len(rows))), layout="constrained")
+    figure = Figure(figsize=(2.6 + 1.75 * columns, max(2.8, 1.1 + 2 * 0.19 * len(rows))), layout="constrained")
     axes = figure.subplots(len(QUANTITIES), columns, squeeze=False, sharey=True)
     for quantity, line in zip(QUANTITIES, axes, strict=True):
         tests = [test for q, test in panels if q == quantity]
