@@ -315,7 +315,9 @@ class TestUnknownContent:
 
     def test_unknown_key_is_named_with_its_value_and_the_known_ones(self, tiny: Path) -> None:
         forge_config(tiny, "noise", {"temperature": 300})
-        with refused(tiny, r"noise\.colored\.temperature: is not a known key.*gamma, channels, readout, floor_ev.*\(got 300\)"):
+        with refused(
+            tiny, r"noise\.colored\.temperature: is not a known key.*gamma, channels, readout, floor_ev.*\(got 300\)"
+        ):
             huefield.load(tiny)
 
     def test_value_out_of_range_is_named(self, tiny: Path) -> None:

@@ -38,12 +38,13 @@ from huefield.noise.base import (
     positive_level,
     raw_for_level,
 )
-from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, GlobalGamma
+from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, ForceGamma, GlobalGamma
 
-_GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma]] = {
+_GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma] | type[ForceGamma]] = {
     "global": GlobalGamma,
     "element": ElementGamma,
     "atom": AtomGamma,
+    "force": ForceGamma,
 }
 
 
@@ -57,8 +58,10 @@ class ColoredNoise(AbstractNoise):
         """Choices of the colored noise model; the defaults are the paper's."""
 
         kind: Literal["colored"] = "colored"
-        gamma: Literal["global", "element", "atom"] = Field(
-            "global", description="one γ for everything (the paper's), one for each element, or γ_i(z, r) of each atom"
+        gamma: Literal["global", "element", "atom", "force"] = Field(
+            "global",
+            description="one γ for everything (the paper's), one for each element, γ_i(z, r) of each atom, or "
+            "γ_i = (ω_i/ρ)² from a noise ω_i of the forces on each atom",
         )
         channels: int = Field(1, ge=1, description="independent noise processes")
         readout: LevelReadout = Field(
@@ -96,18 +99,19 @@ class ColoredNoise(AbstractNoise):
 
     def inverse_lengths(self, outputs: Outputs, graph: Graph) -> Float[Array, "C A"]:
         """γ of each channel on each atom."""
-        return self.gamma(outputs.raw[:, self.config.channels :], graph)
+        levels_on_atoms = graph.partition.spread(outputs.levels.T).T
+        return self.gamma(outputs.raw[:, self.config.channels :], levels_on_atoms, graph)
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
         """γ, of an ensemble with a leading axis of members; the geometric mean of channels and elements."""
         log = self.gamma.log_gamma
-        return {"gamma": jnp.exp(jnp.mean(log.reshape(*log.shape[: self.offset.ndim - 1], -1), axis=-1))}
+        return {self.gamma.watched_as: jnp.exp(jnp.mean(log.reshape(*log.shape[: self.offset.ndim - 1], -1), axis=-1))}
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
         """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""
         offset = raw_for_level(energy_rmse * self.config.channels**-0.5, self.config.floor_ev, self.offset)
         moved = eqx.tree_at(lambda n: n.offset, self, offset)
-        return moved.with_gamma((force_rmse / energy_rmse) ** 2)
+        return moved.with_gamma(self.gamma.matching(energy_rmse, force_rmse))
 
     def with_gamma(self, gamma: ArrayLike) -> "ColoredNoise":
         """With γ set by hand, "adjusted post-hoc" as [J23] says: a number, or one for each channel (and element).

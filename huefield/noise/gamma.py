@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from huefield.core import Graph
 from huefield.core.checks import require_positive, require_shape
-from huefield.noise.base import softplus_inverse
+from huefield.noise.base import Number, softplus_inverse
 
 NUM_ELEMENTS = 119
 """Rows of a table by atomic number: 0 stands for a site that is no atom, as in the toy."""
@@ -37,9 +37,18 @@ class AbstractGamma(eqx.Module):
     def needs_raw(self) -> bool:
         """Whether each channel needs a raw output per atom."""
 
+    @property
+    def watched_as(self) -> str:
+        """What people know the trained parameter as."""
+        return "gamma"
+
     @abstractmethod
-    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
-        """γ of each channel on each atom."""
+    def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
+        """γ of each channel on each atom, given raw outputs and the noise levels ρ_c of the atom's structure."""
+
+    def matching(self, energy_rmse: Number, force_rmse: Number) -> Number | Float[Array, ""]:
+        """The parameter that makes the noise of forces match their errors, where that of energies matches theirs."""
+        return (force_rmse / energy_rmse) ** 2
 
     @property
     def gamma(self) -> Float[Array, " C *rest"]:
@@ -70,7 +79,7 @@ class GlobalGamma(AbstractGamma):
         """No."""
         return False
 
-    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+    def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
         """The same on each atom."""
         return jnp.broadcast_to(self.gamma[:, None], (len(self.log_gamma), graph.partition.num_atoms))
 
@@ -90,7 +99,7 @@ class ElementGamma(AbstractGamma):
         """No."""
         return False
 
-    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+    def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
         """By atomic number."""
         return self.gamma[:, graph.atomic_numbers]
 
@@ -113,7 +122,48 @@ class AtomGamma(AbstractGamma):
         """Yes: g_i."""
         return True
 
-    def __call__(self, raw: Float[Array, "A G"], graph: Graph) -> Float[Array, "C A"]:
+    def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
         """By raw output."""
-        relative = jax.nn.softplus(raw + softplus_inverse(1.0).astype(raw.dtype))
-        return self.gamma[:, None] * (RELATIVE_FLOOR + (1.0 - RELATIVE_FLOOR) * relative.T)
+        return self.gamma[:, None] * _around_one(raw)
+
+
+class ForceGamma(AbstractGamma):
+    """γ_c,i = ω_c,i²/ρ_c²: the network says how large the noise of forces is, ω_i, and γ follows.
+
+    γ_i may be any positive function, so that this is a colored model like the others. But what forces say about ω_i
+    does not hold ρ, as it does where γ_i is an output: noise of energies and forces can grow apart, as white noise can.
+
+    ω_c,i² = ω_c² (ε + (1 − ε) softplus(g_i + softplus⁻¹(1)))², with a raw output g_i. ``log_gamma`` is log ω_c².
+    """
+
+    log_gamma: Float[Array, " C"]
+
+    @classmethod
+    def create(cls, channels: int) -> "ForceGamma":
+        """ω² = 1 eV²/Å² in each channel where the raw outputs vanish."""
+        return cls(jnp.zeros(channels))
+
+    @property
+    def needs_raw(self) -> bool:
+        """Yes: g_i."""
+        return True
+
+    @property
+    def watched_as(self) -> str:
+        """ω², in eV²/Å²."""
+        return "omega_squared"
+
+    def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
+        """By raw output and level; padding atoms have no level, and a γ that multiplies it."""
+        known = jnp.where(levels > 0, levels, 1.0)
+        return self.gamma[:, None] * (_around_one(raw) / known) ** 2
+
+    def matching(self, energy_rmse: Number, force_rmse: Number) -> Number | Float[Array, ""]:
+        """Of one channel among C, which share the variance."""
+        return force_rmse**2 / self.log_gamma.shape[-1]
+
+
+def _around_one(raw: Float[Array, "A G"]) -> Float[Array, "G A"]:
+    """A positive number from a raw output: 1 for 0."""
+    relative = jax.nn.softplus(raw + softplus_inverse(1.0).astype(raw.dtype))
+    return RELATIVE_FLOOR + (1.0 - RELATIVE_FLOOR) * relative.T

@@ -121,9 +121,9 @@ def test_gamma_of_each_coordinate_is_exact_for_a_non_stationary_process() -> Non
 def test_atom_gamma_uses_the_atoms_own_value() -> None:
     field, graph = member(ColoredNoise.Config(gamma="atom")), probe_graph(key=jax.random.key(4))
     raw = field.potential(graph).raw
-    gamma = field.noise.gamma(raw[:, 1:], graph)[0]
-    assert np.ptp(np.asarray(gamma)[np.asarray(graph.partition.atom_mask)]) > 0.1
     levels = graph.partition.spread(field.noise.levels(raw, graph.partition)[0])
+    gamma = field.noise.gamma(raw[:, 1:], levels[None], graph)[0]
+    assert np.ptp(np.asarray(gamma)[np.asarray(graph.partition.atom_mask)]) > 0.1
     expected = jnp.broadcast_to((gamma * levels**2)[:, None], (raw.shape[0], 3))
     np.testing.assert_allclose(field(graph).diagonal.forces, expected, rtol=1e-12)
 
@@ -133,7 +133,8 @@ def test_element_gamma_follows_the_atomic_number() -> None:
     table = jnp.ones((1, 119)).at[0, 8].set(5.0)
     noise = noise.with_gamma(table)
     graph = probe_graph(key=jax.random.key(5))
-    gamma = noise.gamma(jnp.zeros((graph.positions.shape[0], 0)), graph)[0]
+    atoms = graph.positions.shape[0]
+    gamma = noise.gamma(jnp.zeros((atoms, 0)), jnp.ones((1, atoms)), graph)[0]
     np.testing.assert_allclose(gamma, np.where(np.asarray(graph.atomic_numbers) == 8, 5.0, 1.0), rtol=1e-12)
 
 
@@ -218,3 +219,19 @@ class TestGammaByHand:
     def test_refuses_a_wrong_number_of_channels(self) -> None:
         with pytest.raises(ValueError, match=r"gamma must have shape \(2\), but has shape \(3,\)"):
             ColoredNoise.Config(channels=2).build().with_gamma(jnp.ones(3))
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_noise_of_forces_can_be_free_of_that_of_energies(channels: int) -> None:
+    """γ_i = (ω_i/ρ)²: the diagonal of forces is Σ_c ω_c,i², whatever ρ is."""
+    config = ColoredNoise.Config(gamma="force", channels=channels)
+    noise = config.build().initialised(0.3, 0.7)
+    potential = ProbePotential.random(len(noise.raw_outputs), key=jax.random.key(0))
+    graph = probe_graph(key=jax.random.key(1))
+    raw = np.asarray(potential(graph).raw)[:, channels:]
+    relative = np.log1p(np.exp(raw + np.log(np.e - 1.0)))
+    omega_squared = 0.7**2 / channels * (1e-4 + (1 - 1e-4) * relative) ** 2
+    for energy_rmse in (0.3, 3.0):
+        gaussian = ForceField(potential, noise.initialised(energy_rmse, 0.7))(graph)
+        expected = np.where(graph.partition.atom_mask, omega_squared.sum(1), 0.0)
+        np.testing.assert_allclose(gaussian.diagonal.forces[:, 0], expected, rtol=1e-12)

@@ -19,6 +19,8 @@ SLOW_CONFIGS = [
     ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(channels=3),
     ColoredNoise.Config(gamma="atom", readout="mean"),
+    ColoredNoise.Config(gamma="force"),
+    ColoredNoise.Config(gamma="force", channels=2),
     WhiteNoise.Config(readout="root"),
     WhiteNoise.Config(energy_floor_ev=0.01, force_floor_ev_per_angstrom=0.2),
 ]

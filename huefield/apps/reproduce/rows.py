@@ -37,6 +37,7 @@ PAPER = (
 
 BEYOND = (
     Row("colored-atom", "colored, γ per atom", _colored(gamma="atom")),
+    Row("colored-force", "colored, γ = (ω/ρ)², ω per atom", _colored(gamma="force")),
     Row("white-pooled", "white, pooled", WhiteNoise.Config(pooling=True)),
     Row("colored-element", "colored, γ per element", _colored(gamma="element")),
     Row("colored-joint", "colored, joint likelihood", _colored(), joint=True),
