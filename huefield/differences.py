@@ -8,7 +8,7 @@ than each energy by itself. The noise is correlated through the kernel of its pr
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
@@ -22,7 +22,7 @@ from huefield.noise.correlation import correlation
 UNCALIBRATED = EnergyForcesCalibration()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EnergyDifference:
     """One energy less another [eV], with standard deviations."""
 
@@ -55,6 +55,9 @@ class EnergyDifference:
             "half_width_95": self.half_width(0.95),
         }
 
+    def __repr__(self) -> str:
+        return f"EnergyDifference({self})"
+
     def __str__(self) -> str:
         return f"{round(self.value, 3) + 0.0:.3f} ± {self.uncertainty:.3f} eV"
 
@@ -69,7 +72,7 @@ class EnergyCovariance:
     epistemic: Float[np.ndarray, "n n"]
     members: Float[np.ndarray, "M n"]
     """Total energies of each member."""
-    calibration: EnergyForcesCalibration = UNCALIBRATED
+    calibration: EnergyForcesCalibration = field(default=UNCALIBRATED, repr=False)
     """Which all of it has been through; differences get the rest of theirs here."""
 
     @property

@@ -221,6 +221,7 @@ class Ensemble(eqx.Module):
             structures: in any order.
             report: is told how many of them are predicted, and of how many.
         """
+        require_structures(structures)
         cutoff_angstrom = self.members.potential.atomic_config.cutoff_angstrom
         shapes = _shapes_for(structures, cutoff_angstrom) if structures else ()
         parts = []
@@ -306,6 +307,16 @@ def _compiled_terms(ensemble: Ensemble, graph: Graph) -> tuple[Array, Array, Arr
         return outputs.energy, covariance.diagonal.energy, covariance.columns.energy, lengths
 
     return map_members(of_member, ensemble.members, ensemble.strategy)
+
+
+def require_structures(given: Sequence[object]) -> None:
+    """Raise for what is no structure of huefield, such as atoms of ASE."""
+    other = next((each for each in given if not isinstance(each, Structure)), None)
+    if other is not None:
+        raise TypeError(
+            f"energies of structures of huefield are compared, but one is of {type(other).__name__}: for atoms of ASE "
+            "use energy_difference and energy_covariance of huefield.Calculator"
+        )
 
 
 def _shapes_for(structures: Sequence[Structure], cutoff_angstrom: float) -> tuple[BatchShape, ...]:

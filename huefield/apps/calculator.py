@@ -28,6 +28,8 @@ UNCERTAIN = tuple(quantity + kind for quantity in QUANTITIES for kind in KINDS)
 """Results that cost more than the means."""
 MORE_THAN_ALL = "100%"
 NOTHING = np.zeros(0)
+FARTHEST_STEP_ANGSTROM = 0.5
+"""Where an atom has moved farther, a structure does not continue the one before it."""
 
 
 class Calculator(AseCalculator):
@@ -74,6 +76,7 @@ class Calculator(AseCalculator):
         self._structures = 0
         self._with_stress = False
         self._warned = False
+        self._last: Structure | None = None
         self._told_of_ignored = False
 
     @property
@@ -93,6 +96,8 @@ class Calculator(AseCalculator):
         if system_changes:
             self.results = {}
         structure = structure_of(self.atoms)
+        self._warned = self._warned and _continues(self._last, structure)
+        self._last = structure
         self.tell_of_ignored(self.atoms)
         has_volume = bool(structure.pbc.any() and abs(np.linalg.det(structure.cell)) > 0)
         if any(name.startswith("stress") for name in properties):
@@ -153,21 +158,21 @@ class Calculator(AseCalculator):
         """Another calculator with the same compiled programs, for one more structure at the same time."""
         made = copy(self)
         made.evaluator = self.evaluator.sibling()
-        made.atoms, made.results, made._structures, made._warned = None, {}, 0, False
+        made.atoms, made.results, made._structures, made._warned, made._last = None, {}, 0, False, None
         return made
+
+    def require_sense(self, atoms: Atoms) -> None:
+        """Raise unless the model can say something about the atoms: it knows the elements, and they are apart."""
+        self.evaluator.require_sense(structure_of(atoms))
 
     def tell_of_ignored(self, atoms: Atoms) -> None:
         """Warn once of a charge or of unpaired electrons, which the model knows nothing about."""
         if self._told_of_ignored:
             return
-        ignored = list(_ignored(atoms))
+        ignored = list(ignored_by_models(atoms))
         if ignored:
             self._told_of_ignored = True
-            warnings.warn(
-                f"the atoms have {' and '.join(ignored)}, which the model knows nothing about: it predicts what it was "
-                "trained on, whatever they are",
-                stacklevel=2,
-            )
+            warnings.warn(ignored_text(ignored), stacklevel=2)
 
     def _wants_uncertainty(self, properties: Sequence[str]) -> bool:
         if self.uncertainty == "always" or any(name in UNCERTAIN for name in properties):
@@ -175,7 +180,7 @@ class Calculator(AseCalculator):
         return isinstance(self.uncertainty, int) and (self._structures - 1) % self.uncertainty == 0
 
     def _warn(self, found: Uncertain, structure: Structure) -> None:
-        """Once for each time that a structure becomes uncertain."""
+        """Once for each time that a structure becomes uncertain, or another one is so from the beginning."""
         complaint = _complaint(found.total, structure, self._limits)
         if complaint and not self._warned:
             warnings.warn(complaint, UncertaintyWarning, stacklevel=2)
@@ -208,6 +213,8 @@ def uncertain_results(found: Uncertain) -> dict[str, Any]:
 
 def load_in(model: str | Path, precision: Precision) -> Ensemble:
     """A model file, in whichever precision it was written."""
+    if not Path(model).exists():
+        raise FileNotFoundError(f"there is no model file {model}")
     with jax.enable_x64(precision == "float64"):
         return load(model, dtype=precision)
 
@@ -217,6 +224,18 @@ def _same(old: np.ndarray, new: np.ndarray, tol: float) -> bool:
     if old.shape != new.shape:
         return False
     return bool((old == new).all() or (old.dtype.kind == "f" and (np.abs(old - new) <= tol).all()))
+
+
+def _continues(before: Structure | None, after: Structure) -> bool:
+    """Whether a structure may be the next step from another one."""
+    if before is None or len(before) != len(after) or (before.pbc != after.pbc).any():
+        return False
+    if (before.atomic_numbers != after.atomic_numbers).any():
+        return False
+    moved = after.positions - before.positions
+    if after.pbc.any():
+        moved -= (np.round(moved @ np.linalg.pinv(after.cell)) * after.pbc) @ after.cell
+    return bool((np.linalg.norm(moved, axis=1) <= FARTHEST_STEP_ANGSTROM).all())
 
 
 def _counts(given: object) -> bool:
@@ -231,6 +250,8 @@ def _limits(ensemble: Ensemble, given: str | float | None) -> _Limits:
     if given is None:
         return None, None, ""
     threshold, typical = Threshold.parse(given), ensemble.typical
+    if threshold.doubt:
+        warnings.warn(threshold.doubt, stacklevel=3)
     if not threshold.is_share:
         return None, threshold.value, "the threshold"
     if typical is None:
@@ -259,7 +280,15 @@ def _complaint(deviations: Values, structure: Structure, limits: _Limits) -> str
     return "; ".join(complaints)
 
 
-def _ignored(atoms: Atoms) -> Iterator[str]:
+def ignored_text(ignored: Sequence[str]) -> str:
+    """A sentence about what :func:`ignored_by_models` finds."""
+    return (
+        f"the atoms have {' and '.join(ignored)}, which the model knows nothing about: it predicts what it was trained "
+        "on, whatever they are"
+    )
+
+
+def ignored_by_models(atoms: Atoms) -> Iterator[str]:
     """What the atoms say about their electrons."""
     if atoms.info.get("charge", 0) or ("initial_charges" in atoms.arrays and atoms.get_initial_charges().any()):
         yield "a charge"

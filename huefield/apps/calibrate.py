@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from huefield.apps.pairs import EnergyPairs, energy_pairs, fit_differences
-from huefield.apps.predictions import Report, predict_part, remarks_on, unit_remark
+from huefield.apps.predictions import Report, level_remark, predict_part, remarks_on, unit_remark
 from huefield.core.structure import Block
 from huefield.data.dataset import Part
 from huefield.evaluation.calibrated import EnergyForcesCalibration, atom_level
@@ -18,6 +18,7 @@ from huefield.evaluation.calibration import (
     IsotonicCalibration,
     ScaleCalibration,
 )
+from huefield.evaluation.metrics import gaussian_nll
 from huefield.evaluation.predictions import Observed, Predictions
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.typical import TypicalUncertainty
@@ -26,6 +27,8 @@ from huefield.noise import ColoredNoise
 
 Method = Literal["isotonic", "scale", "gamma", "conformal"]
 SHARES = (0.5, 0.68, 0.9, 0.95)
+WORSE = 0.01
+"""By which a negative log likelihood must be larger to be told of."""
 FEWEST_STRUCTURES = 4
 """Two to fit to, and two to look at."""
 
@@ -89,7 +92,7 @@ def calibrate(
         require_gamma(ensemble)
     plain = ensemble.with_calibration(None)
     before = predict_part(plain, part, "before", report).predictions
-    require_same_units(before)
+    require_comparable(before)
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "gamma":
         gamma = _fitted_gamma(plain, part, before, fitted)
@@ -102,8 +105,8 @@ def calibrate(
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
         remarks.append("the calibration that the model had is replaced; before is without it")
-    told = tuple(remark for remark in (*remarks_on(before), *remarks) if remark)
     rest = (before.select(~fitted), after.select(~fitted))
+    told = tuple(remark for remark in (*remarks_on(before), *remarks, *_worse(*rest, method)) if remark)
     has_pairs = changed.calibration is not None and changed.calibration.differences is not None
     pairs = energy_pairs(changed, rest[0].structures, report=report) if has_pairs else None
     return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration, pairs)
@@ -127,12 +130,12 @@ def calibrate_predictions(
     """A calibration of predictions that any code has made; arguments as of :func:`calibrate`."""
     if method == "gamma":
         raise ValueError("γ is a parameter of a noise model: it can be fitted to a model, not to predictions in a file")
-    require_same_units(predictions)
+    require_comparable(predictions)
     fitted = _drawn(len(predictions), fit_fraction, seed)
     fit = fit_calibration(predictions.select(fitted), method, group_size)
     rest = replace(predictions.select(~fitted), name="before")
-    told = (*remarks_on(predictions), *fit.remarks)
     after = replace(rest.calibrated(fit.calibration), name="after")
+    told = (*remarks_on(predictions), *fit.remarks, *_worse(rest, after, method))
     return fit.calibration, Calibrated(rest, after, int(fitted.sum()), told, fit.calibration)
 
 
@@ -191,11 +194,34 @@ def fit_calibration(
     return Fit(EnergyForcesCalibration(energy=fits["energies"], forces=fits["forces"]), tuple(remarks))
 
 
-def require_same_units(predictions: Predictions) -> None:
-    """Raise if predictions and reference seem to be in different units: error bars would be made to cover that."""
+def require_comparable(predictions: Predictions) -> None:
+    """Raise if units or levels of theory of predictions and reference seem to differ: error bars would cover that."""
     remark = unit_remark(predictions)
     if remark:
         raise ValueError(f"{remark} Calibrate with data in the units of the predictions, eV and eV/Å")
+    shifted = level_remark(predictions)
+    if shifted:
+        raise ValueError(f"{shifted}. Calibrate with data of the model's own level")
+
+
+def _worse(before: Predictions, after: Predictions, method: Method) -> list[str]:
+    """Where the calibration did harm to what it was not fitted to. Conformal ones are not after the likelihood."""
+    pairs = {
+        "energies": (before.observed_energies(), after.observed_energies()),
+        "forces": (before.observed_forces(), after.observed_forces()),
+    }
+    return [
+        f"{name}: on the others the likelihood got worse (NLL {old:.3g} → {new:.3g}): too few data to calibrate with?"
+        for name, (first, last) in pairs.items()
+        if first is not None and last is not None and method != "conformal"
+        for old, new in [(_nll(first), _nll(last))]
+        if new > old + WORSE
+    ]
+
+
+def _nll(found: Observed) -> float:
+    noisy = found.variance > 0
+    return gaussian_nll(found.error[noisy], found.variance[noisy]) if noisy.any() else np.nan
 
 
 def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: bool) -> CalibrationConfig:

@@ -6,7 +6,6 @@ compile again.
 """
 
 from collections.abc import Callable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -65,6 +64,7 @@ class Evaluator:
         config = ensemble.members.potential.atomic_config
         self.elements = config.elements
         self._known = np.isin(np.arange(256), [number_of_symbol[element] for element in config.elements])
+        self._skin_angstrom = skin_angstrom
         self._moving = MovingGraph(config.cutoff_angstrom, skin_angstrom)
         self.ensemble = in_precision(ensemble, precision) if precision else ensemble
         arrays, self._static = eqx.partition(self.ensemble, eqx.is_array)
@@ -95,9 +95,14 @@ class Evaluator:
 
     def sibling(self) -> "Evaluator":
         """Another one with the same compiled programs, for a structure of its own."""
-        other = copy(self)
-        other._moving = self._moving.sibling()
+        other = object.__new__(Evaluator)
+        other.__dict__.update(self.__dict__, _moving=self._moving.sibling())
         return other
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process: without what is compiled, which it compiles anew."""
+        arrays, static = eqx.partition(self.ensemble, eqx.is_array)
+        return _rebuilt, (jax.tree.map(np.asarray, arrays), static, self.precision, self._skin_angstrom)
 
     def mean(self, structure: Structure, *, stress: bool = False) -> Values:
         """Mean energy and forces."""
@@ -118,8 +123,7 @@ class Evaluator:
     def energy_covariance(self, structures: Sequence[Structure], *, match: bool = True) -> EnergyCovariance:
         """Energies of structures of the same atoms, with the covariance of their errors."""
         for structure in structures:
-            self._require_sense(structure)
-            _require_apart(structure)
+            self.require_sense(structure)
         with jax.enable_x64(self._dtype == np.float64):
             return self.ensemble.energy_covariance(structures, match=match)
 
@@ -128,6 +132,11 @@ class Evaluator:
         energy = float(self._atom_energies[structure.atomic_numbers].sum())
         # A method of the ensemble takes a third of a millisecond to be looked up: its message alone is wanted.
         return energy if np.isfinite(energy) else float(self.ensemble.energies_of_atoms(structure.atomic_numbers).sum())
+
+    def require_sense(self, structure: Structure) -> None:
+        """Raise unless the model can say something about a structure."""
+        self._require_sense(structure)
+        _require_apart(structure)
 
     def _run(self, program: Callable[..., Any], structure: Structure, stress: bool) -> Any:
         """What a program says of a structure."""
@@ -173,6 +182,8 @@ class Evaluator:
         return jax.jit(program, static_argnums=(4, 5))
 
     def _require_sense(self, structure: Structure) -> None:
+        if not len(structure):
+            raise ValueError("there are no atoms: give a structure with one at least")
         strange = ~self._known[structure.atomic_numbers]
         if strange.any():
             names = ", ".join(symbol(number) for number in np.unique(structure.atomic_numbers[strange]).tolist())
@@ -192,6 +203,12 @@ class Evaluator:
         stress = None if found.strain is None else np.array(found.strain, float)[:, 0] / _volume(structure)
         rows = enumerate(energies.tolist())
         return [Values(energy, forces[row], None if stress is None else stress[row]) for row, energy in rows]
+
+
+def _rebuilt(arrays: Ensemble, static: Ensemble, precision: Precision, skin_angstrom: float) -> Evaluator:
+    with jax.enable_x64(precision == "float64"):
+        ensemble = eqx.combine(jax.tree.map(jnp.asarray, arrays), static)
+    return Evaluator(ensemble, precision=precision, skin_angstrom=skin_angstrom)
 
 
 def in_precision(ensemble: Ensemble, precision: Precision) -> Ensemble:

@@ -22,9 +22,11 @@ from jaxtyping import Float
 from pydantic import Field
 
 from huefield.apps.calculator import Calculator, structure_of
+from huefield.apps.structures import naming_structure
 from huefield.core.config import FrozenConfig
 from huefield.core.files import replacing, write_bytes
 from huefield.core.plain import plain
+from huefield.core.rigid import rigid_motions
 from huefield.core.superposition import superpose
 from huefield.differences import EnergyCovariance, EnergyDifference
 from huefield.evaluation.typical import force_deviations
@@ -34,6 +36,8 @@ KEEP_EVERY = 20
 """Steps of a band between two times that it is kept."""
 SAME_ANGSTROM = 0.05
 """Two structures that are no farther apart, as a whole, are the same."""
+NEARLY_LINEAR = 0.03
+"""How much less atoms of a row move than others when it is turned about itself."""
 WRITTEN = ("energy", "energy_uncertainty", "energy_uncertainty_aleatoric", "energy_uncertainty_epistemic")
 WRITTEN_OF_ATOMS = ("forces", "forces_uncertainty", "forces_uncertainty_aleatoric", "forces_uncertainty_epistemic")
 
@@ -48,7 +52,7 @@ class PathConfig(FrozenConfig):
     steps: int = Field(1000, ge=1, description="of the optimiser, at most")
     climb: bool = Field(True, description="whether the highest image climbs to the saddle point")
     relax_ends: bool = Field(True, description="whether reactant and product are relaxed first")
-    spring_ev_per_angstrom2: float = Field(1.0, gt=0, allow_inf_nan=False, description="of the band")
+    spring_ev_per_angstrom2: float = Field(0.1, gt=0, allow_inf_nan=False, description="of the band")
 
 
 @dataclass(frozen=True)
@@ -173,23 +177,27 @@ def find_path(
     """
     settings = config or PathConfig()
     require_same_atoms(reactant, product)
-    for end in (reactant, product):
+    for name, end in (("reactant", reactant), ("product", product)):
+        with naming_structure(name):
+            calculator.require_sense(end)
         calculator.tell_of_ignored(end)
     images = _first_images(calculator, reactant, product, through, settings)
 
     def follow(optimiser: Any, what: str, aim: float, band: Sequence[Atoms] = ()) -> tuple[bool, float]:
-        """Whether it converged, and the largest force."""
+        """Whether it converged, and the largest force; of a band that did not, the best one is left."""
         done, fmax = False, np.inf
+        best = _Best(band)
         for done in optimiser.irun(aim, settings.steps):  # noqa: B007 - the last one counts
             force = optimiser.optimizable.get_gradient().reshape(-1, 3)
             fmax = float(np.linalg.norm(force, axis=1).max())
+            best.look(fmax)
             report(PathReport(what, optimiser.nsteps, fmax, aim))
             stop = should_stop()
             if band and (stop or optimiser.nsteps % KEEP_EVERY == 0):
-                keep(band)
+                keep(best.images())
             if stop:
                 raise PathStoppedError(what, optimiser.nsteps, kept=bool(band))
-        return bool(done), fmax
+        return bool(done), best.restore() if band else fmax
 
     aim = settings.fmax_ev_per_angstrom
     if not through:
@@ -205,7 +213,10 @@ def find_path(
     if free and not through:
         minimize_rotation_and_translation(images[0], images[-1])
     band = NEB(
-        images, k=settings.spring_ev_per_angstrom2, method="improvedtangent", remove_rotation_and_translation=free
+        images,
+        k=settings.spring_ev_per_angstrom2,
+        method="improvedtangent",
+        remove_rotation_and_translation=free and not any(_is_linear(image) for image in (images[0], images[-1])),
     )
     if not through:
         band.interpolate(mic=periodic)
@@ -218,6 +229,31 @@ def find_path(
         what = "climbing band" if band.climb else "band without a barrier"
         followed = follow(FIRE(_Remembered(band), logfile=None, maxstep=0.1), what, aim, images)
     return ReactionPath(tuple(images), calculator.energy_covariance(images), *followed)
+
+
+class _Best:
+    """The band with the smallest force so far: what comes behind it may be far worse."""
+
+    def __init__(self, band: Sequence[Atoms]) -> None:
+        self._band, self._fmax, self._positions = band, np.inf, [image.positions.copy() for image in band]
+
+    def look(self, fmax: float) -> None:
+        """Remember the band as it is, if its force is smaller."""
+        if fmax < self._fmax:
+            self._fmax, self._positions = fmax, [image.positions.copy() for image in self._band]
+
+    def images(self) -> list[Atoms]:
+        """Copies."""
+        copies = [image.copy() for image in self._band]
+        for image, positions in zip(copies, self._positions, strict=True):
+            image.positions[:] = positions
+        return copies
+
+    def restore(self) -> float:
+        """Put the band back; the largest force."""
+        for image, positions in zip(self._band, self._positions, strict=True):
+            image.positions[:] = positions
+        return self._fmax
 
 
 class _Remembered(Optimizable):
@@ -259,15 +295,26 @@ class _Remembered(Optimizable):
         yield from self._band.iterimages()
 
 
-def require_same_atoms(reactant: Atoms, product: Atoms) -> None:
-    """Raise unless both ends have the same atoms in the same order, in the same cell."""
+def require_same_atoms(reactant: Atoms, product: Atoms, name: str = "product") -> None:
+    """Raise unless both ends have the same atoms in the same order, in the same cell.
+
+    Args:
+        reactant: one end.
+        product: the other end, or an image.
+        name: what messages call the latter.
+    """
     if len(reactant) != len(product) or (reactant.numbers != product.numbers).any():
         raise ValueError(
-            f"reactant ({reactant.get_chemical_formula()}) and product ({product.get_chemical_formula()}) must have "
+            f"reactant ({reactant.get_chemical_formula()}) and {name} ({product.get_chemical_formula()}) must have "
             "the same atoms in the same order: a path moves each atom of one to where it is in the other"
         )
     if (reactant.pbc != product.pbc).any() or (reactant.pbc.any() and not np.allclose(reactant.cell, product.cell)):
-        raise ValueError("reactant and product must be in the same cell, periodic in the same directions")
+        raise ValueError(f"reactant and {name} must be in the same cell, periodic in the same directions")
+
+
+def _is_linear(atoms: Atoms) -> bool:
+    """Whether all atoms are in a row, or nearly so: how it is turned about itself is then anyone's guess."""
+    return rigid_motions(atoms.positions, np.ones(len(atoms)), with_rotations=True, same=NEARLY_LINEAR).shape[1] < 6
 
 
 def _require_two(reactant: Atoms, product: Atoms, verb: str) -> None:
@@ -329,8 +376,10 @@ def _first_images(
     calculator: Calculator, reactant: Atoms, product: Atoms, through: Sequence[Atoms], settings: PathConfig
 ) -> list[Atoms]:
     images = [each.copy() for each in through]
-    for image in images:
-        require_same_atoms(reactant, image)
+    for number, image in enumerate(images):
+        with naming_structure(f"image {number} of the path to begin with"):
+            require_same_atoms(reactant, image, "it")
+            calculator.require_sense(image)
     if len(images) in (1, 2):
         raise ValueError(f"a path has three images at least, but that to begin with has {len(images)}")
     if not images:

@@ -15,6 +15,8 @@ from huefield.evaluation import plots
 
 WIDTH = 2.0
 """Standard deviations that bands and bars reach to each side."""
+MARGIN = 0.1
+"""Below and above the band, of its height. Where independent errors are much larger, their lines are out of sight."""
 
 
 def save_profile(found: ReactionPath, path: Path) -> tuple[Path, ...]:
@@ -38,28 +40,17 @@ def draw_profile(ax: Axes, found: ReactionPath) -> None:
     band = _smooth(at, WIDTH * energies.relative_to(0), fine)
     ax.fill_between(fine, curve - band, curve + band, color=plots.EPISTEMIC, alpha=0.3, lw=0, label=f"±{WIDTH:g}σ")
     apart = WIDTH * np.hypot(energies.uncertainty, energies.uncertainty[0])
-    for sign, label in ((-1, None), (1, "were errors independent")):
+    for sign, label in ((-1, None), (1, f"were errors independent (up to ±{apart[1:].max():.2g} eV)")):
         ax.plot(at[1:], (relative + sign * apart)[1:], ":", color=plots.TRUTH, lw=0.9, label=label)
     ax.plot(fine, curve, color=plots.MEAN)
     ax.plot(at, relative, "o", color=plots.MEAN, ms=3.0)
-    top = found.top
-    ax.annotate(
-        str(found.barrier),
-        (at[top], relative[top]),
-        xytext=(0, 8),
-        textcoords="offset points",
-        ha="center",
-    )
-    ax.annotate(
-        str(found.reaction_energy),
-        (at[-1], relative[-1]),
-        xytext=(0, 8),
-        textcoords="offset points",
-        ha="right",
-    )
+    low, high = float((curve - band).min()), float((curve + band).max())
+    margin = MARGIN * max(high - low, 1e-3)
     ax.set(xlabel="distance along the path (Å)", ylabel="energy above the reactant (eV)")
-    ax.margins(y=0.16)
-    ax.legend(loc="best")
+    ax.set_ylim(low - margin, high + margin)
+    ax.set_title(f"barrier {found.barrier}", loc="left", fontsize="small")
+    ax.set_title(f"reaction energy {found.reaction_energy}", loc="right", fontsize="small")
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)  # never upon a curve
 
 
 def _smooth(at: Float[np.ndarray, " n"], values: Float[np.ndarray, " n"], fine: Float[np.ndarray, " m"]) -> np.ndarray:

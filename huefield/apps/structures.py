@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -37,6 +38,15 @@ def read_structures(path: Path) -> list[Atoms]:
     if not found:
         raise ValueError(f"{path} has no structure")
     return [_atoms(image) for image in found]
+
+
+@contextmanager
+def naming_structure(name: str) -> Iterator[None]:
+    """Put the name of a structure before what is wrong with it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def _images(path: Path) -> Iterator[Image | Fault]:

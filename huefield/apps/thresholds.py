@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from huefield.evaluation.typical import Measure, PartOfUncertainty, TypicalUncertainty
 
+LARGEST = 20.0
+"""Uncertainty of forces [eV/Å] beyond which a threshold is a share whose percent sign was forgotten."""
+
 
 class UncertaintyWarning(UserWarning):
     """A model is more uncertain about a structure than about data like those it was trained on."""
@@ -33,6 +36,13 @@ class Threshold:
         if not value > 0:
             raise ValueError(f"a threshold must be above 0, or everything is beyond it, but is {text}")
         return cls(value, is_share)
+
+    @property
+    def doubt(self) -> str:
+        """A question where the number looks like a share; nothing where it does not."""
+        if self.is_share or not LARGEST < self.value <= 100:
+            return ""
+        return f"{self} eV/Å is far beyond any uncertainty that a model is of use with: did you mean {self}%?"
 
     def level(self, typical: TypicalUncertainty | None, measure: Measure, part: PartOfUncertainty) -> float:
         """In eV or eV/Å."""

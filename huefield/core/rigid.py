@@ -18,7 +18,7 @@ def rotations(positions: Float[np.ndarray, "N 3"], centre: Float[np.ndarray, " 3
 
 
 def rigid_motions(
-    positions: Float[np.ndarray, "N 3"], masses: Float[np.ndarray, " N"], *, with_rotations: bool
+    positions: Float[np.ndarray, "N 3"], masses: Float[np.ndarray, " N"], *, with_rotations: bool, same: float = SAME
 ) -> Float[np.ndarray, "D r"]:
     """Orthonormal motions of a body as a whole, in coordinates √m r.
 
@@ -32,7 +32,7 @@ def rigid_motions(
     weighted = motions.reshape(len(motions), -1).T
     weighted = weighted / max(np.linalg.norm(weighted, axis=0).max(), 1e-300)
     left, sizes, _ = np.linalg.svd(weighted, full_matrices=False)
-    return left[:, sizes > SAME * sizes.max()]
+    return left[:, sizes > same * sizes.max()]
 
 
 def internal_motions(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "D v"]:

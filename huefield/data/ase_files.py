@@ -63,7 +63,10 @@ class AseReader(FrozenConfig):
     stress_scale: float = Field(
         1.0, description="factor of the stress besides its units, for instance -1/1602.1766 for VASP's kbar"
     )
-    group_key: str | None = Field(None, description="entry of info that is the group; None for no groups")
+    group_key: str | tuple[str, ...] | None = Field(
+        None,
+        description="entry of info that is the group; of several, the first that is there; None for no groups",
+    )
     energy_unit: EnergyUnit | None = Field(None, description="unit of energies; None for ASE's, eV")
     length_unit: LengthUnit | None = Field(None, description="unit of lengths; None for ASE's, Å")
 
@@ -291,7 +294,10 @@ def stress_tensor(value: Any, order: str) -> np.ndarray:
     return array.reshape(3, 3)
 
 
-def _group(atoms: Atoms, key: str) -> str:
+def _group(atoms: Atoms, key: str | tuple[str, ...]) -> str:
+    """Of several entries none needs to be there."""
+    if isinstance(key, tuple):
+        return next((str(atoms.info[each]) for each in key if each in atoms.info), "")
     if key not in atoms.info:
         raise ValueError(f"no group: info has no {key!r}; it has {', '.join(sorted(atoms.info)) or 'nothing'}")
     return str(atoms.info[key])

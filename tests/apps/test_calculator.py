@@ -1,8 +1,10 @@
 """The calculator in the hands of ASE."""
 
+import pickle
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -25,7 +27,7 @@ from huefield.data.batching import make_batch
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.calibration import ScaleCalibration
 from huefield.evaluation.typical import SHARES, PartQuantiles, TypicalUncertainty
-from huefield.forcefield import Ensemble, ForceField
+from huefield.forcefield import Ensemble, ForceField, require_structures
 from tests.potentials.painn_cases import CUTOFF, NOISE, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
@@ -260,6 +262,30 @@ class TestWarnings:
             again.positions[0] += 1e-4
             calc.get_potential_energy(again)
 
+    def test_of_each_structure_of_a_list(self, model: Ensemble) -> None:
+        calc = Calculator(model.with_typical(typical(1e9, 1e-9)), uncertainty="always")
+        with pytest.warns(UncertaintyWarning):
+            calc.get_potential_energy(chain())
+        far = chain()
+        far.positions[0] += [0.0, 0.0, 0.6]
+        shorter = far[:-1]
+        for another in (far, shorter):
+            with pytest.warns(UncertaintyWarning):
+                calc.get_potential_energy(another)
+
+    def test_of_atoms_that_cross_the_border_of_a_cell_once(self, model: Ensemble) -> None:
+        calc, atoms = Calculator(model.with_typical(typical(1e9, 1e-9)), uncertainty="always"), salt()
+        with pytest.warns(UncertaintyWarning):
+            calc.get_potential_energy(atoms)
+        atoms.positions[0] += atoms.cell[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            calc.get_potential_energy(atoms)
+
+    def test_of_a_share_without_its_sign(self, model: Ensemble) -> None:
+        with pytest.warns(UserWarning, match=r"99\.9 eV/Å is far beyond .*: did you mean 99\.9%\?"):
+            Calculator(model, warn_above=99.9)
+
     def test_of_the_energy(self, model: Ensemble) -> None:
         calc = Calculator(model.with_typical(typical(1e-9, 1e9)), uncertainty="always")
         with pytest.warns(UncertaintyWarning, match="the energy is uncertain by"):
@@ -372,3 +398,28 @@ def test_a_file_is_loaded_in_either_precision_and_remembers_what_is_typical(mode
     single, double = Calculator(path), Calculator(path, precision="float64")
     assert single.get_potential_energy(chain()) == pytest.approx(double.get_potential_energy(chain()), abs=2e-5)
     assert double.ensemble.typical == typical(0.25, 0.5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_it_goes_to_other_processes(model: Ensemble, precision: Literal["float32", "float64"]) -> None:
+    calc = Calculator(model, precision=precision, skin_angstrom=0.1, uncertainty=3)
+    expected = calc.get_potential_energy(chain())
+    there = pickle.loads(pickle.dumps(calc))  # noqa: S301 - our own
+    assert (there.evaluator.precision, there.uncertainty) == (precision, 3)
+    assert there.sibling().get_potential_energy(chain()) == expected
+
+
+def test_what_is_no_structure(model: Ensemble) -> None:
+    calc = Calculator(model)
+    with pytest.raises(ValueError, match="there are no atoms: give a structure"):
+        calc.get_property("energy", Atoms())
+    with pytest.raises(ValueError, match="one sample is drawn at least, but count is -1"):
+        calc.distribution(chain()).samples(-1, seed=0)
+    with pytest.raises(TypeError, match=r"one is of Atoms: for atoms of ASE use .* of huefield\.Calculator"):
+        require_structures([molecule(), chain()])
+
+
+def test_differences_in_a_notebook(model: Ensemble) -> None:
+    covariance = Calculator(model).energy_covariance([chain(), chain()])
+    assert repr(covariance.difference(0, 1)) == f"EnergyDifference({covariance.difference(0, 1)})"
+    assert "calibration" not in repr(covariance)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from huefield.apps.calibrate import calibrate, calibrate_predictions, fit_calibration
-from huefield.apps.predictions import predict_part
+from huefield.apps.predictions import predict_part, remarks_on
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
@@ -151,6 +151,28 @@ def test_other_units_are_refused(predictions: Predictions) -> None:
     hartree = replace(predictions, structures=replace(block, energy=block.energy / 27.211386))
     with pytest.raises(ValueError, match=r"hartree.* Calibrate with data in the units of the predictions"):
         calibrate_predictions(hartree, "scale")
+
+
+def test_energies_of_another_level_are_refused(predictions: Predictions) -> None:
+    block = predictions.structures
+    hydrogens, oxygens = (np.bincount(block.owners, block.atomic_numbers == number) for number in (1, 8))
+    shifted = replace(predictions, structures=replace(block, energy=block.energy + 30.0 * hydrogens - 170.0 * oxygens))
+    with pytest.raises(ValueError, match=r"^energies differ from the model's by a constant per element: another level"):
+        calibrate_predictions(shifted, "scale")
+    assert any("by a constant per element" in remark for remark in remarks_on(shifted))
+    assert not any("by a constant per element" in remark for remark in remarks_on(predictions))
+
+
+def test_a_calibration_that_does_harm_is_told_of(predictions: Predictions) -> None:
+    some = predictions.select(np.arange(len(predictions)) < 40)
+    good = Marginals(some.energy.mean, np.ones(40))
+    seldom = np.where(np.arange(40) % 10 == 0, 3.0, 0.01)  # where none of the large errors is fitted to, all seem small
+    few = replace(some, energy=good, structures=replace(some.structures, energy=good.mean + seldom), forces=None)
+    found = [calibrate_predictions(few, "scale", fit_fraction=0.25, seed=seed)[1].remarks for seed in range(20)]
+    told = [remark for remarks in found for remark in remarks if "the likelihood got worse" in remark]
+    assert told
+    assert all("energies: on the others" in remark and "too few data to calibrate with?" in remark for remark in told)
+    assert len(told) < 20, "where it does none, nothing is said"
 
 
 def test_left_out_structures_are_told(predictions: Predictions) -> None:

@@ -167,3 +167,19 @@ def test_converting_in_a_terminal_draws_a_bar(monkeypatch: pytest.MonkeyPatch) -
     line = terminal.lines()[-1]
     assert "file 1/1 ━━━" in line
     assert "500 structures, 100/s, 2 bad" in line
+
+
+def test_warnings_are_what_they_say() -> None:
+    code = (
+        "import sys, warnings\nsys.argv = ['huefield', '--version']\nfrom huefield.apps.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\nwarnings.warn('it is late', stacklevel=1)\n"
+    )
+    result = run(sys.executable, "-c", code)
+    assert result.stderr == "warning: it is late\n"
+
+
+def test_a_missing_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "in.xyz").write_text("1\n\nH 0 0 0\n")
+    files = tmp_path / "gone.safetensors", tmp_path / "in.xyz", tmp_path / "out.xyz"
+    result = run(sys.executable, "-m", "huefield", "predict", *files)
+    assert result.stderr.strip() == f"error: there is no file {files[0]}"

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from ase.io import read, write
@@ -42,6 +43,9 @@ def test_a_run_that_ends_and_one_that_stops(inputs: tuple[Path, Path], tmp_path:
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("trajectory.xyz", "log.csv", "md.png", "config.yaml", "checkpoint.safetensors", ".lock")
     }
+    forgotten = call(*common, "--overwrite", "--threshold", 99.9, "--frame", 0)
+    assert "99.9 eV/Å is far beyond any uncertainty" in forgotten.stderr
+    assert "did you mean 99.9%?" in forgotten.stderr
     stopped = call(*common, "--overwrite", "--threshold", 1e-9, "--refuse-above", 1, "--frame", 0)
     assert stopped.exit_code == 3
     assert stopped.stderr.startswith("Stopped at step 0 (0 fs): the uncertainty of forces is ")
@@ -85,8 +89,17 @@ def test_an_element_that_the_model_does_not_know(inputs: tuple[Path, Path], tmp_
     atoms.numbers[0] = 16
     atoms.calc = None
     write(tmp_path / "sulfur.xyz", atoms, format="extxyz")
-    with pytest.raises(ValueError, match=r"contains S .* trained for H, O only"):
+    with pytest.raises(ValueError, match=r"sulfur\.xyz, last frame: .* contains S .* trained for H, O only"):
         call(inputs[0], tmp_path / "sulfur.xyz", "--temperature", 300, "--steps", 5, "--out", tmp_path / "out")
+    broken = waters(1)[0]
+    broken.calc = None
+    broken.positions[1] = np.nan
+    write(tmp_path / "nan.xyz", broken, format="extxyz")
+    with pytest.raises(ValueError, match=r"nan\.xyz, frame 0: positions of .*1 are NaN or infinite"):
+        call(
+            *(inputs[0], tmp_path / "nan.xyz", "--temperature", 300, "--steps", 5, "--out", tmp_path / "out"),
+            *("--frame", 0),
+        )
     assert not (tmp_path / "out").exists()
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,11 +19,14 @@ from ase.calculators.calculator import Calculator as AseCalculator
 from ase.calculators.calculator import all_changes
 from ase.constraints import FixAtoms
 from ase.io import read, write
+from ase.mep import NEB
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from huefield import Calculator, save
 from huefield.apps.cli.main import app
 from huefield.apps.paths import PathConfig, PathReport, PathStoppedError, ReactionPath, find_path, save_path
+from huefield.apps.profile import draw_profile
 from huefield.core.files import FolderInUseError, alone_in
 from huefield.differences import EnergyCovariance
 from huefield.evaluation.calibrated import EnergyForcesCalibration
@@ -89,6 +93,9 @@ class Transfer(Calculator):
     def check_state(self, atoms: Atoms, tol: float = 0.0) -> list[str]:
         return super().check_state(atoms, tol)  # as strict as can be
 
+    def require_sense(self, atoms: Atoms) -> None:
+        """Anything is fine."""
+
     def sibling(self) -> "Transfer":
         made = Transfer()
         made._told_of_ignored, made.count = self._told_of_ignored, self.count
@@ -129,6 +136,35 @@ def test_images_are_computed_once_a_step() -> None:
     find_path(calculator, oxygens(0.97), oxygens(2.03, 40), settings, report=report)
     assert len(counts) > 5
     assert max(np.diff(counts)) <= 4, "all images but the first"
+
+
+def test_the_best_band_is_left_where_none_is_good_enough() -> None:
+    reports: list[PathReport] = []
+    settings = PathConfig(images=7, fmax_ev_per_angstrom=1e-3, steps=30, spring_ev_per_angstrom2=30.0, relax_ends=False)
+    found = find_path(Transfer(), oxygens(0.97), oxygens(2.03), settings, report=reports.append)
+    climbing = [report.fmax for report in reports if report.what == "climbing band"]
+    assert climbing[-1] > 1.02 * min(climbing), "the last one is not the best"
+    assert not found.converged
+    assert found.fmax == min(climbing)
+
+
+def test_rows_of_atoms_are_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned: list[bool] = []
+
+    class Noting(NEB):
+        def __init__(self, *given: object, **options: object) -> None:
+            turned.append(bool(options["remove_rotation_and_translation"]))
+            super().__init__(*given, **options)
+
+    monkeypatch.setattr("huefield.apps.paths.NEB", Noting)
+    settings = PathConfig(images=3, relax_ends=False, steps=1)
+    bent = oxygens(2.03)
+    bent.positions[1, 1] = 0.6
+    find_path(Transfer(), bent, oxygens(0.97), settings)
+    bent_too = oxygens(0.97)
+    bent_too.positions[1, 1] = 0.6
+    find_path(Transfer(), bent, bent_too, settings)
+    assert turned == [False, True]
 
 
 def test_what_is_held_fast_stays_where_it_is() -> None:
@@ -214,6 +250,17 @@ def test_files_have_it_all(found: ReactionPath, tmp_path: Path) -> None:
     assert np.array(result["covariance_epistemic_ev2"]).shape == (4, 4)
 
 
+def test_the_figure_shows_the_profile(found: ReactionPath) -> None:
+    """However large errors would be, were they independent."""
+    common = 1e4 * np.ones((len(found.images),) * 2)
+    energies = replace(found.energies, aleatoric=found.energies.aleatoric + common)
+    ax = Figure().subplots()
+    draw_profile(ax, replace(found, energies=energies))
+    low, high = ax.get_ylim()
+    assert high - low < 2 * np.ptp(found.energies.energy) + 10 * found.energies.relative_to(0).max()
+    assert not ax.texts
+
+
 def test_a_path_goes_on_from_one_of_before(calculator: Calculator, found: ReactionPath) -> None:
     steps: list[PathReport] = []
     again = find_path(calculator, *ends(), QUICK, through=found.images, report=steps.append)
@@ -261,6 +308,12 @@ def test_ends_that_do_not_fit(calculator: Calculator) -> None:
         find_path(calculator, first, last[::-1])
     with pytest.raises(ValueError, match="three images at least, but that to begin with has 2"):
         find_path(calculator, first, last, through=[first, last])
+    with pytest.raises(ValueError, match=r"^image 1 of the path to begin with: reactant .* and it .* same order"):
+        find_path(calculator, first, last, through=[first, last[::-1], last])
+    broken = last.copy()
+    broken.positions[1] = np.nan
+    with pytest.raises(ValueError, match=r"^product: positions of .*1 are NaN"):
+        find_path(calculator, first, broken)
     last.pbc = True
     with pytest.raises(ValueError, match="in the same cell"):
         find_path(calculator, first, last)
@@ -318,6 +371,7 @@ def test_a_process_that_is_ended_leaves_its_band(arguments: list[str], tmp_path:
     going_on = ["--start-from", str(band), "--images", "9", "--out", str(tmp_path / "out")]
     run = CliRunner().invoke(app, [*arguments, *OPTIONS, *going_on])
     assert run.exit_code == 0, run.output
+    assert f"note: --images 9 has no effect: {band} has 4" in run.output
     assert len(read(tmp_path / "out" / "path.xyz", ":")) == 4
     assert not band.exists()
 
@@ -354,6 +408,15 @@ def test_bad_input_is_refused_in_words(arguments: list[str], tmp_path: Path) -> 
     refused(r"empty\.xyz has no structure", model, reactant, product, "--start-from", empty)
     refused(r"there is no file", model, reactant, product, "--start-from", missing, error=FileNotFoundError)
     refused(r"three images at least", model, reactant, product, "--start-from", product)
+    chlorine, close = ends()
+    chlorine.numbers[1] = 17
+    close.positions[1] = close.positions[0] + 0.01
+    for name, atoms in {"chlorine.xyz": chlorine, "close.xyz": close}.items():
+        write(tmp_path / name, atoms)
+    refused(r"^reactant \(.*chlorine\.xyz\): the structure contains Cl", model, str(tmp_path / "chlorine.xyz"), product)
+    refused(r"^product \(.*close\.xyz\): atoms 0 and 1 are", model, reactant, str(tmp_path / "close.xyz"))
+    refused(r"there is no model file .*missing", missing, reactant, product, error=FileNotFoundError)
+    refused(r"^--spring: Input should be greater than 0", model, reactant, product, "--spring", "0")
     refused(r"^--fmax: Input should be greater than 0 \(got -1\.0\)$", model, reactant, product, "--fmax", "-1")
     refused(r"^--fmax: Input should be a finite number", model, reactant, product, "--fmax", "inf")
     (tmp_path / "taken").write_text("mine")

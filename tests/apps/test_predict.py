@@ -110,6 +110,26 @@ def test_what_was_predicted_can_be_judged(folder: Path, predicted: Path, monkeyp
     assert (out / "report.html").is_file()
 
 
+@pytest.mark.parametrize("key", ["group", "config_type"])
+def test_groups_are_kept(folder: Path, tmp_path: Path, key: str) -> None:
+    frames = waters(3)
+    for index in (0, 2):
+        frames[index].info[key] = f"run {index}"
+    ase.io.write(tmp_path / "in.xyz", frames, format="extxyz")
+    predict_file(folder / "mine.safetensors", tmp_path / "in.xyz", tmp_path / "out.xyz")
+    assert [atoms.info.get("group") for atoms in ase.io.read(tmp_path / "out.xyz", ":")] == ["run 0", None, "run 2"]
+
+
+def test_a_charge_is_told_of(folder: Path, tmp_path: Path) -> None:
+    frames = waters(4)
+    for index in (1, 2):
+        frames[index].info["charge"] = 1
+    ase.io.write(tmp_path / "in.xyz", frames, format="extxyz")
+    with pytest.warns(UserWarning, match=r"in\.xyz, frame 1: the atoms have a charge, which the model knows") as told:
+        predict_file(folder / "mine.safetensors", tmp_path / "in.xyz", tmp_path / "out.xyz")
+    assert len(told) == 1
+
+
 def test_stresses_can_be_left_out(folder: Path, tmp_path: Path) -> None:
     done = predict_file(folder / "mine.safetensors", folder / "mixed.xyz", tmp_path / "out.xyz", stress=False)
     assert done.with_stress == 0

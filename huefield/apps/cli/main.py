@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import warnings
 from typing import Annotated
 
 import typer
@@ -48,11 +49,20 @@ def _options(
     pass
 
 
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """What it says, without the line of our code that says it."""
+    typer.echo(f"warning: {message}", err=True)
+
+
 def main() -> None:
     """Run the program. What the user can mend is said in one line; only our own bugs show a traceback."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up as after any exception
+    warnings.showwarning = _show_warning
     try:
         app()
+    except FileNotFoundError as error:
+        typer.echo(f"error: {error if error.filename is None else f'there is no file {error.filename}'}", err=True)
+        sys.exit(1)
     except (ValueError, OSError, RuntimeError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)

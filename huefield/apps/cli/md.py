@@ -109,9 +109,10 @@ def md(
     The same command goes on with a run that was interrupted. Exit codes: 0 all steps taken, 1 error, 3 stopped at the
     threshold, 4 exploded, 130 interrupted.
     """
+    from huefield.apps.calculator import Calculator
     from huefield.apps.cli.progress import stopping_politely, use_compilation_cache
     from huefield.apps.md import MDConfig, run_md
-    from huefield.apps.structures import read_structure
+    from huefield.apps.structures import naming_structure, read_structure
 
     settings = {
         "steps": steps,
@@ -138,8 +139,11 @@ def md(
         config = MDConfig.model_validate(settings)
     atoms = read_structure(start, frame)
     use_compilation_cache()
+    calculator = Calculator(model, warn_above=None, precision=precision.value)
+    with naming_structure(f"{start}, {'last frame' if frame is None else f'frame {frame}'}"):
+        calculator.require_sense(atoms)
     with stopping_politely("after this step") as should_stop, md_progress() as report:
-        result = run_md(config, model, atoms, out, overwrite=overwrite, report=report, should_stop=should_stop)
+        result = run_md(config, calculator, atoms, out, overwrite=overwrite, report=report, should_stop=should_stop)
     typer.echo(result.message, err=result.ended != "finished")
     saved = f", {result.saved} uncertain structures" if result.saved else ""
     typer.echo(f"{result.frames} frames{saved}. Wrote {', '.join(map(str, result.files))}")

@@ -20,11 +20,14 @@ def neb(
     reactant: Annotated[Path, typer.Argument(help="Structure, in any format of ASE; of several frames the last.")],
     product: Annotated[Path, typer.Argument(help="The same atoms in the same order.")],
     out: Annotated[Path, typer.Option(help="Folder for path, numbers and figure.")] = Path("neb"),
-    images: Annotated[int, typer.Option(min=3, help="Structures on the path, both ends included.")] = 11,
+    images: Annotated[
+        int | None, typer.Option(min=3, show_default="11", help="Structures on the path, both ends included.")
+    ] = None,
     fmax: Annotated[float, typer.Option(help="Largest force across the path at the end, in eV/Å.")] = 0.05,
     steps: Annotated[int, typer.Option(min=1, help="Of the optimiser, at most.")] = 1000,
     climb: Annotated[bool, typer.Option(help="Let the highest image climb to the saddle point.")] = True,
     relax_ends: Annotated[bool, typer.Option(help="Relax reactant and product first.")] = True,
+    spring: Annotated[float, typer.Option(help="Constant of the springs between images, in eV/Å².")] = 0.1,
     start_from: Annotated[
         Path | None, typer.Option(help="A path to begin with, such as band.xyz or path.xyz of before; its ends stay.")
     ] = None,
@@ -47,11 +50,18 @@ def neb(
         save_band,
         save_path,
     )
-    from huefield.apps.structures import read_structure, read_structures
+    from huefield.apps.structures import naming_structure, read_structure, read_structures
     from huefield.core.files import alone_in
 
     with naming_options():
-        settings = PathConfig(images=images, fmax_ev_per_angstrom=fmax, steps=steps, climb=climb, relax_ends=relax_ends)
+        settings = PathConfig(
+            images=11 if images is None else images,
+            fmax_ev_per_angstrom=fmax,
+            steps=steps,
+            climb=climb,
+            relax_ends=relax_ends,
+            spring_ev_per_angstrom2=spring,
+        )
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
     use_compilation_cache()
@@ -59,6 +69,11 @@ def neb(
         if not overwrite and (start_from is None or start_from.resolve().parent != out.resolve()):
             require_no_path(out)
         calculator = Calculator(model)
+        for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):
+            with naming_structure(f"{what} ({path})"):
+                calculator.require_sense(atoms)
+        if through and images not in (None, len(through)):
+            typer.echo(f"note: --images {images} has no effect: {start_from} has {len(through)}", err=True)
         try:
             with _progress() as show:
                 found = find_path(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-UNITS = ("_kelvin", "_per_fs", "_fs", "_bar", "_ev_per_angstrom")
+UNITS = ("_kelvin", "_per_fs", "_fs", "_bar", "_ev_per_angstrom2", "_ev_per_angstrom")
 """Behind names of settings; options are without them."""
 
 

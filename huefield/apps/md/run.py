@@ -18,6 +18,7 @@ from huefield.apps.md.frames import table_row
 from huefield.apps.md.records import Look, log_columns, temperature_kelvin
 from huefield.apps.md.start import degrees_of_freedom, prepared
 from huefield.apps.md.watch import Levels, Watch, deviations_in, measured
+from huefield.apps.thresholds import Threshold
 from huefield.core.files import alone_in, require_writable
 from huefield.forcefield import Ensemble
 
@@ -96,6 +97,7 @@ def run_md(
         should_stop: is asked after each step.
     """
     calculator = _calculator(model, config.precision)
+    calculator.require_sense(start)
     first = prepared(start, config)
     levels = Levels.of(config, calculator.ensemble)
     folder = Folder(out, config, calculator.ensemble, start)
@@ -105,6 +107,9 @@ def run_md(
     kelvin = config.temperature_kelvin or temperature_kelvin(first, degrees_of_freedom(first, config))
     cutoff_angstrom = calculator.ensemble.members.potential.atomic_config.cutoff_angstrom
     watch = Watch(first, config, levels, cutoff_angstrom, kelvin)
+    for given in (config.threshold, config.refuse_above):
+        if given is not None and Threshold.parse(given).doubt:
+            report(Threshold.parse(given).doubt)
     if config.threshold is None and config.uncertainty_every:
         report("Without --threshold the run goes on however uncertain forces are")
     require_writable(out)

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from huefield.apps.predictions.units import unit_remark
+from huefield.apps.predictions.units import level_remark, unit_remark
 from huefield.evaluation.predictions import Predictions
 
 
 def remarks_on(predictions: Predictions) -> list[str]:
-    """What was left out or not observed, and units that look wrong."""
+    """What was left out or not observed, and units or a level of theory that look wrong."""
     left_out = [f"{count} structures {why}; left out" for why, count in predictions.left_out.items()]
     block = predictions.structures
     missing = [
@@ -15,7 +15,7 @@ def remarks_on(predictions: Predictions) -> list[str]:
         for what, there in (("energy", block.has_energy), ("forces", block.has_forces))
         if not there.all()
     ]
-    units = unit_remark(predictions)
+    units = unit_remark(predictions) or level_remark(predictions)
     return [f"{predictions.name}: {text}" for text in (*left_out, *missing, *([units] if units else []))]
 
 

@@ -1,4 +1,4 @@
-"""Whether predictions and reference values are in the same units; only what is certain is said.
+"""Whether predictions and reference values are in the same units and of one level; only what is certain is said.
 
 A factor between units scales energies as a whole. Another level of theory shifts them by a constant for each element,
 which can look like a factor: the 15 atoms of acetylacetone have 15.08 times the energy in DFT that they have in
@@ -33,6 +33,12 @@ FORCE_UNITS = {
     "kJ/mol/nm": ENERGY_UNITS_EV["kJ/mol"] / LENGTH_UNITS_ANGSTROM["nm"],
 }
 """In eV/Å."""
+SHIFTED = 20.0
+"""How many times as large errors are as what is left without a constant for each element, where these are to blame."""
+BEYOND_ERROR_BARS = 5.0
+"""How many times as large as predicted standard deviations they are at least."""
+FEWEST_MORE = 10
+"""Energies more than there are constants, for that."""
 SIGNS = "predicted and reference forces have opposite signs"
 
 
@@ -74,6 +80,25 @@ def _energy_remark(predictions: Predictions) -> str | None:
     spread = _size(energies.target - linear_in_composition(block, energies.target))
     allowed = max(spread, ACCIDENTAL * _size(energies.target))
     return _remark(energies, guesses, allowed, "eV for the whole structure")
+
+
+def level_remark(predictions: Predictions) -> str | None:
+    """Say so where errors of energies are one constant for each element; None where that is not certain."""
+    energies = predictions.observed_energies()
+    if energies is None:
+        return None
+    block, error = predictions.structures.block(energies.structure), energies.error
+    free = len(error) - len(np.unique(block.atomic_numbers))
+    if free < FEWEST_MORE:
+        return None
+    left = _size(error - linear_in_composition(block, error)) * np.sqrt(len(error) / free)
+    size, expected = _size(error), float(np.sqrt(energies.variance.mean()))
+    if size < SHIFTED * left or size < BEYOND_ERROR_BARS * expected or size == 0:
+        return None
+    return (
+        "energies differ from the model's by a constant per element: another level of theory, or other reference "
+        f"energies? (Root mean squared error {size:.3g} eV, but {left:.3g} without these constants)"
+    )
 
 
 def _forces_remark(forces: Observed | None) -> str | None:
