@@ -25,3 +25,16 @@ def x64() -> Iterator[None]:
 def as_users_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the shape checks that pytest adds, so that ours are the ones that speak."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+WHOLE_PROGRAMS = ("tests/training/", "tests/apps/", "tests/test_readme.py")
+"""Tests of whole programs, which take a quarter longer with shapes checked in every function; others check them."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shapes_where_functions_are_tested(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Check shapes in tests of parts, not again in those of whole programs."""
+    before = jaxtyping.config.jaxtyping_disable
+    jaxtyping.config.update("jaxtyping_disable", request.node.nodeid.startswith(WHOLE_PROGRAMS))
+    yield
+    jaxtyping.config.update("jaxtyping_disable", before)

@@ -182,6 +182,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OwnData]:
     return folder / "out", source
 
 
+@pytest.mark.slow
 class TestWork:
     def test_results_have_all_calibrations(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
@@ -235,7 +236,6 @@ class TestWork:
         assert found.elsewhere == (job,)
         assert not (job.folder(out) / RESULT).exists()
 
-    @pytest.mark.slow
     def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         out, source = done
         job, asked = Job(source, 0, ROWS["colored-atom-joint"]), iter(range(1000))

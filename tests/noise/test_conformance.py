@@ -11,12 +11,12 @@ CONFIGS = [
     VanillaNoise.Config(),
     WhiteNoise.Config(),
     ColoredNoise.Config(),
-    ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
+    ColoredNoise.Config(gamma="atom"),
 ]
 SLOW_CONFIGS = [
+    ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
     WhiteNoise.Config(pooling=True),
     ColoredNoise.Config(gamma="element"),
-    ColoredNoise.Config(gamma="atom"),
     ColoredNoise.Config(channels=3),
     ColoredNoise.Config(gamma="atom", readout="mean"),
     ColoredNoise.Config(gamma="force"),

@@ -21,6 +21,7 @@ def write_with_a_huge_force(path: Path, frame: int, force: float) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_force_that_no_network_can_learn_is_found(tmp_path: Path) -> None:
     good, validation = write_waters(tmp_path / "good.xyz", 4), write_waters(tmp_path / "validation.xyz", 3, seed=2)
     bad = write_with_a_huge_force(tmp_path / "bad.xyz", 3, 1e30)
