@@ -57,6 +57,7 @@ def run(*arguments: object, fails: bool = False) -> str:
     return result.output if not fails else f"{result.output}{result.exception}"
 
 
+@pytest.mark.slow
 def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: Predictions) -> None:
     """A model as it was trained, and calibrated."""
     said = run("calibrate", folder / "mine.safetensors", folder / "waters.xyz", "--method", "scale")

@@ -111,6 +111,7 @@ def test_a_disk_that_is_full_before_anything_is_safe_is_left_as_it_was(
     assert contents(dest) == contents(whole)
 
 
+@pytest.mark.slow
 def test_a_limit_on_files_is_named_with_the_file_and_the_work_goes_on_without_it(
     source: Path, whole: Path, tmp_path: Path
 ) -> None:

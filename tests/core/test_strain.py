@@ -92,6 +92,7 @@ def test_the_noise_level_has_the_strain_derivative_of_finite_differences() -> No
     assert np.abs(expected).min() > 1e-5
 
 
+@pytest.mark.slow
 def test_energies_and_forces_do_not_depend_on_being_asked_for_stress() -> None:
     ensemble, graph = random_ensemble(ColoredNoise.Config()), graph_of(CRYSTAL)
     with_stress, without = ensemble.predict(graph, stress=True), ensemble.predict(graph)
@@ -113,6 +114,7 @@ def test_a_vanilla_model_has_no_aleatoric_stress() -> None:
     assert prediction.stress_uncertainty_epistemic.all()
 
 
+@pytest.mark.slow
 def test_a_supercell_has_the_same_stress() -> None:
     with jax.enable_x64(True):
         ensemble = random_ensemble(WhiteNoise.Config())

@@ -49,6 +49,7 @@ def test_sums_with_unit_weights_give_the_metrics(zeros: int) -> None:
         assert estimate.values[0] == pytest.approx(_value(expected, estimate.metric), rel=1e-12), estimate.metric
 
 
+@pytest.mark.slow
 def test_resamples_spread_as_metrics_of_resampled_structures_do() -> None:
     """Beside a loop over metrics from scratch, with bins and ranks of their own."""
     columns, rng = _columns(1), np.random.default_rng(2)

@@ -99,6 +99,7 @@ def test_members_spread_as_the_epistemic_uncertainty_says(ensemble: Ensemble, gr
         np.testing.assert_allclose(members.mean(0)[:3], getattr(after, name)[:3], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_samples_and_observables_have_the_calibrated_variances(ensemble: Ensemble, graph: Graph) -> None:
     after = ensemble.with_calibration(BOTH)(graph)
     samples = after.samples(4000, key=jax.random.key(0))

@@ -55,6 +55,7 @@ class Config(ForceField.Config):
     noise: DirectedNoise.Config
 
 
+@pytest.mark.slow
 def test_noise_along_vectors_turns_with_the_structure(x64: None) -> None:
     potential = PaiNN.Config(elements=("H", "O"), features=5, layers=2, radial_functions=4)
     member = Config(potential=potential, noise=DirectedNoise.Config()).build(key=jax.random.key(0))
