@@ -66,7 +66,8 @@ class Training:
             return step(state, *observed, stage, OPTIMISER)
 
         self.observed = (batch.graph, batch.labels)
-        self.state = start(config_of(job).build(key=jax.random.key(0)), optimiser_for(stage, OPTIMISER))
+        begun = start(config_of(job).build(key=jax.random.key(0)), optimiser_for(stage, OPTIMISER))
+        self.state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, begun)  # none in two places: donated
         self.step = eqx.filter_jit(one, donate="all-except-first")
 
     def __call__(self) -> None:
