@@ -12,12 +12,14 @@ from pathlib import Path
 
 from study import HERE, IMAGES
 
-from huefield.apps.reproduce.figures import DPI, reliability_figure, rows_figure
+from huefield.apps.reproduce.figures import reliability_figure, rows_figure
 from huefield.apps.reproduce.page import AFTER
 from huefield.apps.reproduce.rows import ROWS
 from huefield.apps.reproduce.sources import source_named
 from huefield.apps.reproduce.table import METHODS, QUANTITIES, Table, comparison_table, paper_table
+from huefield.evaluation.figures import DPI
 from huefield.evaluation.plots import publication_style
+from huefield.evaluation.tables import markdown_rows
 
 RESULTS = HERE / "results" / "reproduction"
 PAGE = HERE.parent / "docs" / "reproduction.md"
@@ -26,14 +28,13 @@ SETS = ("bundled", "acac", "ani1x")
 
 def calibration_table(table: Table) -> str:
     """NLL and ENCE of the rows of most interest with each method."""
-    heads = ["", *(AFTER[method] for method in METHODS)]
-    lines = [heads, ["---", *["---:"] * len(METHODS)]]
+    lines = []
     for row in ("vanilla", "white", "colored", "colored-atom"):
         for quantity in QUANTITIES:
             for metric in ("nll", "ence"):
                 found = [table.estimate(row, table.first_test, quantity, metric, method=m) for m in METHODS]
                 lines.append([f"{ROWS[row].title}, {quantity} {metric.upper()}", *(each.text(2) for each in found)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_rows([AFTER[method] for method in METHODS], lines)
 
 
 def tables(table: Table) -> dict[str, str]:

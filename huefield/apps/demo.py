@@ -5,15 +5,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from huefield.apps.calibrate import fit_calibration, typical_of
 from huefield.apps.evaluate import judge
 from huefield.apps.history import save_history_figure
-from huefield.apps.predictions import Predicted, predict_part
+from huefield.apps.predictions import Predicted, Together
 from huefield.core.files import write_bytes
-from huefield.core.structure import joined
-from huefield.data.dataset import BundledData, Part, Parts
+from huefield.data.dataset import BundledData, Parts
 from huefield.forcefield import Ensemble
 from huefield.modelfile import save
 from huefield.training import presets, train
@@ -70,16 +67,13 @@ def run_demo(
 
 def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predicted]:
     """Save the calibrated ensemble, and predict all test data with it: in one go, which compiles once."""
-    blocks = {name: parts[name].block(np.arange(len(parts[name]))) for name in ("validation", *TESTS)}
-    together = joined(list(blocks.values()), "bundled data")
-    everything = Part("bundled", together, np.arange(len(together)))
-    predictions = predict_part(ensemble, everything, kind).predictions
-    owner = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks.values()])
-    validation, *tests = (predictions.select(owner == number) for number in range(len(blocks)))
+    together = Together.of({name: parts[name] for name in ("validation", *TESTS)})
+    predictions = together.predicted(ensemble, kind)
+    validation = predictions["validation"]
     calibration = fit_calibration(validation, "isotonic").calibration
     typical = typical_of(validation.calibrated(calibration), "validation data")
     save(ensemble.with_calibration(calibration).with_typical(typical), path)
-    return {name: Predicted(test.calibrated(calibration), test) for name, test in zip(TESTS, tests, strict=True)}
+    return {name: Predicted(predictions[name].calibrated(calibration), predictions[name]) for name in TESTS}
 
 
 def _compared(found: dict[str, list[Predicted]], out: Path, models: list[Path]) -> Demo:

@@ -5,7 +5,7 @@ the images are those of the barrier; the covariance of :mod:`huefield.difference
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ from ase.io import write
 from ase.mep import NEB
 from ase.mep.neb import idpp_interpolate, interpolate
 from ase.optimize import BFGS, FIRE
-from ase.utils.abc import Optimizable
 from jaxtyping import Float
 from pydantic import Field
 
+from huefield.apps.bands import BestBand, RememberedBand
 from huefield.apps.calculator import Calculator, structure_of
 from huefield.apps.structures import naming_structure
 from huefield.core.config import FrozenConfig
@@ -186,7 +186,7 @@ def find_path(
     def follow(optimiser: Any, what: str, aim: float, band: Sequence[Atoms] = ()) -> tuple[bool, float]:
         """Whether it converged, and the largest force; of a band that did not, the best one is left."""
         done, fmax = False, np.inf
-        best = _Best(band)
+        best = BestBand(band)
         for done in optimiser.irun(aim, settings.steps):  # noqa: B007 - the last one counts
             force = optimiser.optimizable.get_gradient().reshape(-1, 3)
             fmax = float(np.linalg.norm(force, axis=1).max())
@@ -222,77 +222,13 @@ def find_path(
         band.interpolate(mic=periodic)
         idpp_interpolate(band, traj=None, log=None, fmax=0.1, steps=200, mic=periodic)
     first_aim = 10 * aim if settings.climb else aim
-    followed = follow(FIRE(_Remembered(band), logfile=None, maxstep=0.1), "band", first_aim, images)
+    followed = follow(FIRE(RememberedBand(band), logfile=None, maxstep=0.1), "band", first_aim, images)
     if settings.climb:
         heights = [image.get_potential_energy() for image in images]
         band.climb = max(heights[1:-1]) > max(heights[0], heights[-1])  # where there is something to climb
         what = "climbing band" if band.climb else "band without a barrier"
-        followed = follow(FIRE(_Remembered(band), logfile=None, maxstep=0.1), what, aim, images)
+        followed = follow(FIRE(RememberedBand(band), logfile=None, maxstep=0.1), what, aim, images)
     return ReactionPath(tuple(images), calculator.energy_covariance(images), *followed)
-
-
-class _Best:
-    """The band with the smallest force so far: what comes behind it may be far worse."""
-
-    def __init__(self, band: Sequence[Atoms]) -> None:
-        self._band, self._fmax, self._positions = band, np.inf, [image.positions.copy() for image in band]
-
-    def look(self, fmax: float) -> None:
-        """Remember the band as it is, if its force is smaller."""
-        if fmax < self._fmax:
-            self._fmax, self._positions = fmax, [image.positions.copy() for image in self._band]
-
-    def images(self) -> list[Atoms]:
-        """Copies."""
-        copies = [image.copy() for image in self._band]
-        for image, positions in zip(copies, self._positions, strict=True):
-            image.positions[:] = positions
-        return copies
-
-    def restore(self) -> float:
-        """Put the band back; the largest force."""
-        for image, positions in zip(self._band, self._positions, strict=True):
-            image.positions[:] = positions
-        return self._fmax
-
-
-class _Remembered(Optimizable):
-    """A band for an optimiser, which asks for its forces several times a step.
-
-    Each time, ASE lays the images of a molecule upon each other anew. That moves them by rounding, which is enough for
-    all of them to be computed again.
-    """
-
-    def __init__(self, band: NEB) -> None:
-        self._band = band.__ase_optimizable__()
-        self._known: tuple[np.ndarray, np.ndarray] | None = None
-
-    def get_gradient(self) -> Float[np.ndarray, " n"]:
-        """As it was, if no image has moved since."""
-        if self._known is None or not np.array_equal(self._known[0], self.get_x()):
-            gradient = self._band.get_gradient()
-            self._known = self.get_x(), gradient
-        return self._known[1]
-
-    def get_value(self) -> float:
-        """The highest energy."""
-        return float(self._band.get_value())
-
-    def get_x(self) -> Float[np.ndarray, " n"]:
-        """Positions of all images but the ends."""
-        return np.asarray(self._band.get_x(), float)
-
-    def set_x(self, x: Float[np.ndarray, " n"]) -> None:
-        """Move them."""
-        self._band.set_x(x)
-
-    def ndofs(self) -> int:
-        """How many numbers they are."""
-        return int(self._band.ndofs())
-
-    def iterimages(self) -> Iterator[Atoms]:
-        """All images."""
-        yield from self._band.iterimages()
 
 
 def require_same_atoms(reactant: Atoms, product: Atoms, name: str = "product") -> None:

@@ -12,6 +12,16 @@ def plain_fields(value: Any) -> dict[str, object]:
     return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
 
 
+def rounded(value: Any, digits: int) -> Any:
+    """What :func:`plain` gives, with so many significant digits of each number that is not whole."""
+    found = plain(value)
+    if isinstance(found, dict):
+        return {key: rounded(item, digits) for key, item in found.items()}
+    if isinstance(found, list):
+        return [rounded(item, digits) for item in found]
+    return float(f"{found:.{digits}g}") if isinstance(found, float) else found
+
+
 def plain(value: Any) -> Any:
     """Lists, dictionaries, strings and numbers, with None in place of NaN and infinity."""
     if is_dataclass(value):

@@ -103,10 +103,11 @@ def save_figures(
         "uncertainty_parts": lambda: parts_figure(predictions),
         "calibration": lambda: calibration_figure(before, evaluations),
     }
-    return [path for name, make in figures.items() for path in _saved(make, folder / name)]
+    return [path for name, make in figures.items() for path in saved_figure(make, folder / name)]
 
 
-def _saved(make: Callable[[], Figure | None], stem: Path) -> Iterator[Path]:
+def saved_figure(make: Callable[[], Figure | None], stem: Path) -> Iterator[Path]:
+    """Draw a figure, if there is one, as PNG and PDF; the files, as they are written."""
     with publication_style():
         figure = make()
         if figure is None:

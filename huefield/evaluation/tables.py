@@ -141,9 +141,14 @@ def has_intervals(evaluations: Sequence[Evaluation]) -> bool:
     return any(found is not None and found.intervals for e in evaluations for found in (e.energy, e.forces))
 
 
-def _markdown(heads: Sequence[str], names: Sequence[str], values: Sequence[Sequence[str]]) -> str:
-    lines = [["model", *heads], ["---", *["---:"] * len(heads)], *([n, *v] for n, v in zip(names, values, strict=True))]
+def markdown_rows(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str = "model") -> str:
+    """A table whose rows begin with a name, which the head calls ``first``; all else is aligned to the right."""
+    lines = [[first, *heads], ["---", *["---:"] * len(heads)], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _markdown(heads: Sequence[str], names: Sequence[str], values: Sequence[Sequence[str]]) -> str:
+    return markdown_rows(heads, [[name, *row] for name, row in zip(names, values, strict=True)])
 
 
 def _latex_rows(name: str, found: Summary) -> str:

@@ -19,7 +19,7 @@ from huefield.apps.reproduce.commands import written_commands
 from huefield.apps.reproduce.plan import Job, MiniSize, PaperSize
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
 from huefield.apps.reproduce.report import compared, write_table
-from huefield.apps.reproduce.rows import PAPER, ROWS, rows_named
+from huefield.apps.reproduce.rows import PAPER, ROWS, all_rows, rows_named
 from huefield.apps.reproduce.sources import Bundled, OwnData, SmallANI1x, paper_source, source_named
 from huefield.apps.reproduce.table import Estimate, Table, comparison_table, largest_deviation, paper_table
 from huefield.apps.reproduce.work import RESULT, work_through
@@ -66,6 +66,12 @@ class TestRows:
     def test_a_row_that_is_not_there_is_an_error_that_lists_all(self) -> None:
         with pytest.raises(ValueError, match="no row 'beige'; there are vanilla, white, colored, colored-atom"):
             rows_named(["beige"])
+
+    def test_readouts_are_for_molecules_of_different_sizes(self) -> None:
+        assert all_rows(mixed_sizes=True) == tuple(ROWS.values())
+        assert {row.name for row in ROWS.values()} - {row.name for row in all_rows(mixed_sizes=False)} == {
+            "colored-atom-mean", "colored-atom-root", "white-mean"
+        }  # fmt: skip
 
     def test_the_rows_of_the_paper_are_its_own(self) -> None:
         assert {row.row for row in PUBLISHED} == {row.name for row in PAPER}
@@ -290,3 +296,27 @@ def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], message: st
             app, ["reproduce", "table", *arguments, "--out", str(tmp_path / "out")], catch_exceptions=False
         )
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("", "is empty"), ("3\n\nO 0 0 0\nH 1 0 0\n", "frame 0"), ("not a structure at all\n", "frame 0|cannot")],
+    ids=["empty", "cut off", "no structures"],
+)
+def test_files_that_cannot_be_read_leave_nothing_behind(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.xyz").write_text(content)
+    arguments = ["--data", str(tmp_path / "mine.xyz"), "--out", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match=message):
+        CliRunner().invoke(app, ["reproduce", "table", *arguments], catch_exceptions=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.xyz"]
+
+
+@pytest.mark.parametrize(("flags", "folder"), [((), "paper"), (("--dry-run",), "dry-run")])
+def test_runs_of_different_sizes_do_not_share_a_folder(flags: tuple[str, ...], folder: str, tmp_path: Path) -> None:
+    """Or a result of one would be taken for that of the other."""
+    path = write_waters(tmp_path / "w.xyz", 20)
+    arguments = ["--size", "paper", "--data", str(path), "--out", str(tmp_path / "out"), "--commands", *flags]
+    CliRunner().invoke(app, ["reproduce", "table", *arguments], catch_exceptions=False)
+    assert [each.name for each in (tmp_path / "out").iterdir()] == [folder]
+    config = parse_config((tmp_path / "out" / folder / "w" / "seed-0" / "white" / "config.yaml").read_text(), "config")
+    assert sum(stage.steps for stage in config.stages) == (6 if flags else 7_000_000)

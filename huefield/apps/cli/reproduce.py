@@ -41,9 +41,9 @@ def table(
     only: Annotated[list[str] | None, typer.Option(help="A row by its name; may be given several times.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Splits of the data, and as many trainings of each row.")] = 1,
     file: Annotated[Path | None, typer.Option(help="With --size paper: the published HDF5 file.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder for everything; what is there is gone on with.")] = Path(
-        "reproduction"
-    ),
+    out: Annotated[
+        Path, typer.Option(help="Folder for everything (with --size paper one in it); what is there is gone on with.")
+    ] = Path("reproduction"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="With --size paper: two steps of each stage, to see that it runs.")
     ] = False,
@@ -57,23 +57,32 @@ def table(
     Start the command several times to use several cores or machines: processes share the rows out.
     """
     from huefield.apps.cli.progress import convert_progress, stopping_training, use_compilation_cache
+    from huefield.apps.convert import ConversionStoppedError
     from huefield.apps.reproduce.commands import written_commands
     from huefield.apps.reproduce.plan import AbstractSize, Job, MiniSize, PaperSize
     from huefield.apps.reproduce.report import compared, write_table
-    from huefield.apps.reproduce.rows import PAPER, ROWS, rows_named
+    from huefield.apps.reproduce.rows import PAPER, all_rows, rows_named
     from huefield.apps.reproduce.sources import paper_source, source_named
     from huefield.apps.reproduce.work import RESULT, work_through
 
-    chosen = rows_named(only) if only else PAPER if rows is RowsKind.PAPER else tuple(ROWS.values())
     if dry_run and size is not SizeKind.PAPER:
         raise ValueError("--dry-run is for --size paper; the small size runs as it is")
     scale: AbstractSize = MiniSize() if size is SizeKind.MINI else PaperSize(dry_run=dry_run)
+    out = (
+        out / ("dry-run" if dry_run else "paper") if size is SizeKind.PAPER else out
+    )  # no result is taken for another's
     source = source_named(data) if size is SizeKind.MINI else paper_source(data, file, out)
+    chosen = PAPER if rows is RowsKind.PAPER else all_rows(mixed_sizes=source.mixed_sizes)
+    chosen = rows_named(only) if only else chosen
     jobs = [Job(source, seed, row) for seed in range(seeds) for row in chosen]
     use_compilation_cache()
     with stopping_training() as should_stop:
         with convert_progress() as converting:
-            source.prepare(converting, should_stop)
+            try:
+                source.prepare(converting, should_stop)
+            except ConversionStoppedError as stopped:
+                typer.echo(str(stopped), err=True)
+                raise typer.Exit(130) from stopped
         if commands:
             typer.echo(written_commands(jobs, scale, out))
             return

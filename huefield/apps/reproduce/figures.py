@@ -1,6 +1,6 @@
 """Figures of a table: the paper's reliability diagrams, and all rows beside each other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +10,10 @@ from matplotlib.ticker import MaxNLocator
 
 from huefield.apps.reproduce.rows import ROWS
 from huefield.apps.reproduce.table import QUANTITIES, REFERENCE, Quantity, Table
-from huefield.core.files import replacing
 from huefield.evaluation import curve_plots as draw
 from huefield.evaluation.curves import Reliability
-from huefield.evaluation.figures import DPI, KINDS
-from huefield.evaluation.plots import MODELS, publication_style
+from huefield.evaluation.figures import saved_figure
+from huefield.evaluation.plots import MODELS
 from huefield.evaluation.tables import number
 
 UNITS = {"energy": "eV", "forces": "eV/Å"}
@@ -25,23 +24,12 @@ IN_DIAGRAMS = ("vanilla", "white", "colored", "colored-atom")
 
 def save_table_figures(table: Table, folder: Path) -> list[Path]:
     """Draw everything that there are results for; the files, PNG before PDF of each."""
-    with publication_style():
-        figures = {
-            f"reliability-{table.source}": reliability_figure(table),
-            f"calibrated-{table.source}": reliability_figure(table, method="isotonic"),
-            f"rows-{table.source}": rows_figure(table),
-        }
-        return [
-            path for stem, figure in figures.items() if figure is not None for path in _saved(figure, folder / stem)
-        ]
-
-
-def _saved(figure: Figure, stem: Path) -> list[Path]:
-    paths = [stem.with_suffix(f".{kind}") for kind in KINDS]
-    for path in paths:
-        with replacing(path) as temporary:
-            figure.savefig(temporary, dpi=DPI)
-    return paths
+    figures: dict[str, Callable[[], Figure | None]] = {
+        "reliability": lambda: reliability_figure(table),
+        "calibrated": lambda: reliability_figure(table, method="isotonic"),
+        "rows": lambda: rows_figure(table),
+    }
+    return [path for name, make in figures.items() for path in saved_figure(make, folder / f"{name}-{table.source}")]
 
 
 def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:

@@ -55,6 +55,11 @@ READOUTS = (
 ROWS = {row.name: row for row in (*PAPER, *BEYOND, *READOUTS)}
 
 
+def all_rows(*, mixed_sizes: bool) -> tuple[Row, ...]:
+    """Every row that says something about data whose molecules differ in size, or do not."""
+    return (*PAPER, *BEYOND, *(READOUTS if mixed_sizes else ()))
+
+
 def rows_named(names: list[str]) -> tuple[Row, ...]:
     """The rows with these names, in the order of the table."""
     unknown = [name for name in names if name not in ROWS]

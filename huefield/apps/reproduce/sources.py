@@ -15,6 +15,7 @@ from huefield.data.ani1x import Ani1xReader
 from huefield.data.dataset import BundledData, FileData, Part, Parts, open_part
 from huefield.data.split_config import FileSplit, FormulaSplit, RandomSplit, SplitInputs
 from huefield.data.transition1x import Transition1xReader
+from huefield.training.job import require_usable
 
 LARGE_ATOMS = 20
 """Molecules of ANI-1x with more atoms are kept for the test on larger ones."""
@@ -126,6 +127,10 @@ class OwnData(AbstractSource):
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.title = path, path.stem, path.name
 
+    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """See that it can be read and split, before folders are made."""
+        require_usable(self.data(0, self.path.parent).load())
+
     def data(self, seed: int, folder: Path) -> FileData:
         """Eight tenths for training."""
         return FileData(train=(_there(self.path),), split=RandomSplit(fractions=FRACTIONS, seed=seed))
@@ -204,9 +209,8 @@ def paper_source(name: str, file: Path | None, out: Path) -> AbstractSource:
 
 
 def data_folder() -> Path:
-    """Where public data sets are: $HUEFIELD_DATA, or shared/data beside the repository."""
-    here = Path(__file__).resolve().parents[4] / "shared" / "data"
-    return Path(os.environ.get("HUEFIELD_DATA", here))
+    """Where public data sets are: $HUEFIELD_DATA, or a folder named data."""
+    return Path(os.environ.get("HUEFIELD_DATA", "data"))
 
 
 def source_named(name: str) -> AbstractSource:

@@ -15,7 +15,8 @@ from huefield.apps.reproduce.rows import ROWS
 from huefield.apps.reproduce.sources import AbstractSource
 from huefield.apps.reproduce.work import RESULT
 from huefield.core.files import write_bytes
-from huefield.evaluation.tables import PAPER, UNKNOWN, number
+from huefield.core.plain import rounded
+from huefield.evaluation.tables import PAPER, UNKNOWN, markdown_rows, number
 
 Quantity = Literal["energy", "forces"]
 QUANTITIES: tuple[Quantity, ...] = ("energy", "forces")
@@ -24,6 +25,8 @@ METHODS = ("none", "scale", "isotonic", "conformal", "gamma")
 REFERENCE = "white"
 """The row that others are compared with."""
 CONFIDENCE = 0.95
+DIGITS = 4
+"""Of numbers that are saved."""
 
 
 @dataclass(frozen=True)
@@ -152,32 +155,23 @@ class Table:
         drawn = test == self.first_test and method in ("none", "isotonic")
         kept: dict[str, Any] = {
             quantity: scores[quantity]
-            and {k: _short(v) for k, v in scores[quantity].items() if drawn or k != "reliability"}
+            and {k: rounded(v, DIGITS) for k, v in scores[quantity].items() if drawn or k != "reliability"}
             for quantity in QUANTITIES
         }
-        return {**kept, "joint_nll": scores["joint_nll"] and _short(scores["joint_nll"])}
-
-
-def _short(value: Any) -> Any:
-    """Four digits."""
-    if isinstance(value, dict):
-        return {name: _short(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_short(entry) for entry in value]
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+        return {**kept, "joint_nll": rounded(scores["joint_nll"], DIGITS)}
 
 
 def paper_table(table: Table, *, test: str | None = None, method: str = "none") -> str:
     """Markdown in the form of the paper's table, its own rows below ours."""
     where = test or table.first_test
-    heads = ["model", *(f"{q}: {m.heading}" if m is PAPER[0] else m.heading for q in ("E", "F") for m in PAPER)]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    heads = [f"{q}: {m.heading}" if m is PAPER[0] else m.heading for q in ("E", "F") for m in PAPER]
+    lines: list[list[str]] = []
     for row in table.rows:
         values = (table.estimate(row, where, q, name, method=method) for q in QUANTITIES for name in METRICS)
         digits = [m.digits for _ in QUANTITIES for m in PAPER]
         lines.append([ROWS[row].title, *(e.text(d) for e, d in zip(values, digits, strict=True))])
     lines += _published_lines()
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_rows(heads, lines)
 
 
 def _published_lines() -> Iterator[list[str]]:
@@ -193,8 +187,8 @@ def _published_lines() -> Iterator[list[str]]:
 def comparison_table(table: Table, *, test: str | None = None, method: str = "none") -> str:
     """Markdown: NLL and ENCE of each row less those of white noise, and the joint NLL."""
     where = test or table.first_test
-    heads = ["model", "E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", "joint NLL"]
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)]]
+    heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", "joint NLL"]
+    lines = []
     for row in table.rows:
         changes = [
             table.estimate(row, where, quantity, metric, method=method, less=REFERENCE).text(3)
@@ -204,7 +198,7 @@ def comparison_table(table: Table, *, test: str | None = None, method: str = "no
         errors = [table.estimate(row, where, quantity, "rmse", method=method).text(None) for quantity in QUANTITIES]
         joint = table.joint_nll(row, where).text(2) if method == "none" else UNKNOWN
         lines.append([ROWS[row].title, *changes, *errors, joint])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return markdown_rows(heads, lines)
 
 
 def largest_deviation(table: Table, other: Table) -> tuple[float, str]:

@@ -11,12 +11,10 @@ import jax
 import numpy as np
 
 from huefield.apps.calibrate import fit_calibration, fit_gamma, with_gamma_times
-from huefield.apps.predictions import predict_part
+from huefield.apps.predictions import Together
 from huefield.apps.reproduce.plan import RUN, AbstractSize, Job, Showing
 from huefield.core.files import FolderInUseError, alone_in, write_bytes
-from huefield.core.plain import plain
-from huefield.core.structure import joined
-from huefield.data.dataset import Part
+from huefield.core.plain import plain, rounded
 from huefield.evaluation.predictions import Predictions
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.summaries import Summary
@@ -29,6 +27,8 @@ from huefield.training.outcome import MODEL
 RESULT = "result.json"
 KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "rank_correlation", "miscalibration_area")
 """Metrics of a quantity that results keep."""
+DIGITS = 6
+"""Of numbers in results: more than is known."""
 
 
 @dataclass(frozen=True)
@@ -99,36 +99,12 @@ def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]
     parts = config.data.load()
     blocks = {"validation": parts["validation"], **job.source.test_parts(parts)}
     everything = Together.of(blocks)
-    before = everything.predicted(ensemble)
+    before = everything.predicted(ensemble, "model")
     methods = {"none": before, **dict(_calibrated(ensemble, before, everything))}
     return {
         "tests": {name: {method: scores(summarise(each[name])) for method, each in methods.items()} for name in blocks},
-        "gamma": plain(_gamma(ensemble)),
+        "noise": rounded({n: np.asarray(v) for n, v in ensemble.members.noise.watched().items()}, DIGITS),
     }
-
-
-@dataclass(frozen=True)
-class Together:
-    """Several parts of the data, predicted in one go: the program is compiled once."""
-
-    names: tuple[str, ...]
-    sizes: tuple[int, ...]
-    part: Part
-
-    @classmethod
-    def of(cls, parts: dict[str, Part]) -> "Together":
-        """All of them."""
-        blocks = [part.block(np.arange(len(part))) for part in parts.values()]
-        together = joined(blocks, "all tests")
-        return cls(tuple(parts), tuple(map(len, blocks)), Part("all tests", together, np.arange(len(together))))
-
-    def predicted(self, ensemble: Ensemble) -> dict[str, Predictions]:
-        """What an ensemble says about each part."""
-        found = predict_part(ensemble, self.part, "model").predictions
-        if found.left_out:
-            raise ValueError(f"the model cannot predict all structures: {dict(found.left_out)}")
-        owner = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        return {name: found.select(owner == number) for number, name in enumerate(self.names)}
 
 
 def _calibrated(
@@ -142,9 +118,9 @@ def _calibrated(
             continue  # too few validation data for it
         yield method, {name: each.calibrated(calibration) for name, each in before.items()}
     if isinstance(ensemble.members.noise, ColoredNoise):
-        doubled = everything.predicted(with_gamma_times(ensemble, 2.0))
+        doubled = everything.predicted(with_gamma_times(ensemble, 2.0), "twice γ")
         factor = fit_gamma(before["validation"], doubled["validation"]).factor
-        yield "gamma", everything.predicted(with_gamma_times(ensemble, factor))
+        yield "gamma", everything.predicted(with_gamma_times(ensemble, factor), "other γ")
 
 
 def scores(found: Evaluation) -> dict[str, Any]:
@@ -159,20 +135,5 @@ def scores(found: Evaluation) -> dict[str, Any]:
 def _kept(summary: Summary) -> dict[str, Any]:
     coverage = {f"{entry.nominal:g}": entry.observed for entry in summary.coverage}
     curve = {"rmv": summary.reliability.rmv, "rmse": summary.reliability.rmse}
-    return _rounded({**{name: getattr(summary, name) for name in KEPT}, "coverage": coverage, "reliability": curve})
-
-
-def _rounded(value: Any) -> Any:
-    """Six digits are more than is known."""
-    if isinstance(value, dict):
-        return {name: _rounded(entry) for name, entry in value.items()}
-    if isinstance(value, np.ndarray):
-        return [_rounded(entry) for entry in value.tolist()]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if np.isfinite(value) else None
-    return value
-
-
-def _gamma(ensemble: Ensemble) -> Any:
-    """γ of each member, where there is one."""
-    return {name: _rounded(np.asarray(value)) for name, value in ensemble.members.noise.watched().items()}
+    kept = {**{name: getattr(summary, name) for name in KEPT}, "coverage": coverage, "reliability": curve}
+    return rounded(kept, DIGITS)
