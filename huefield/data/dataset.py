@@ -61,6 +61,13 @@ class Part:
         """Some structures of the part, by their numbers within it."""
         return replace(self, indices=self.indices[numbers.start : numbers.stop])
 
+    def at_most(self, count: int | None) -> "Part":
+        """So many of its structures, always the same ones, drawn at random; None for all."""
+        if count is None or count >= len(self):
+            return self
+        drawn = np.random.default_rng(0).permutation(len(self))[:count]
+        return replace(self, indices=self.indices[np.sort(drawn)])
+
     def elements(self) -> tuple[str, ...]:
         """Symbols of the elements in it, by atomic number."""
         found: set[int] = set()
@@ -73,6 +80,9 @@ Parts = Mapping[str, Part]
 """By name: ``train``, ``validation`` and whatever else a split made, such as ``test``."""
 
 
+TRAIN_LIMIT = "train on so many structures, drawn at random"
+
+
 class FileData(FrozenConfig):
     """Structures from files or from a packed store."""
 
@@ -81,6 +91,8 @@ class FileData(FrozenConfig):
     validation: tuple[Path, ...] = Field((), description="the same for validation; empty to split the training data")
     split: SplitConfig | None = Field(None, description="how to split the training data; its parts are named")
     reader: ReaderConfig | None = Field(None, description="how to read files; null to look at each of them")
+    train_limit: int | None = Field(None, ge=1, description=TRAIN_LIMIT)
+    validation_limit: int | None = Field(None, ge=1, description="the same for validation")
 
     @model_validator(mode="after")
     def _one_way_to_validate(self) -> "FileData":
@@ -95,6 +107,11 @@ class FileData(FrozenConfig):
 
     def load(self) -> Parts:
         """Open or read everything."""
+        parts = self._parts()
+        limits = {"train": self.train_limit, "validation": self.validation_limit}
+        return parts | {name: parts[name].at_most(limit) for name, limit in limits.items() if name in parts}
+
+    def _parts(self) -> dict[str, Part]:
         whole = open_part("train", self.train, self.reader)
         if self.split is None:
             return {"train": whole, "validation": open_part("validation", self.validation, self.reader)}
@@ -107,7 +124,7 @@ class BundledData(FrozenConfig):
 
     kind: Literal["bundled"] = "bundled"
     level: str = Field(DEFAULT_LEVEL, description="level of theory")
-    train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
+    train_limit: int | None = Field(None, ge=1, description=TRAIN_LIMIT)
     split_seed: int | None = Field(
         None,
         ge=0,
@@ -123,10 +140,7 @@ class BundledData(FrozenConfig):
         }
         if self.split_seed is not None:
             parts |= _dealt_anew([parts[name] for name in ALIKE], self.split_seed)
-        if self.train_limit is not None and self.train_limit < len(parts["train"]):
-            order = np.random.default_rng(0).permutation(len(parts["train"]))[: self.train_limit]
-            parts["train"] = Part("train", parts["train"].source, np.sort(order))
-        return parts
+        return {**parts, "train": parts["train"].at_most(self.train_limit)}
 
 
 ALIKE = ("train", "validation", "test_id")

@@ -20,7 +20,7 @@ from huefield.apps.reproduce.plan import Job, MiniSize, PaperSize
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
 from huefield.apps.reproduce.report import compared, write_table
 from huefield.apps.reproduce.rows import PAPER, ROWS, all_rows, rows_named
-from huefield.apps.reproduce.sources import Bundled, OwnData, SmallANI1x, paper_source, source_named
+from huefield.apps.reproduce.sources import FEW, Bundled, Limits, OwnData, SmallANI1x, source_named, source_of
 from huefield.apps.reproduce.table import Estimate, Table, comparison_table, largest_deviation, paper_table
 from huefield.apps.reproduce.work import RESULT, work_through
 from huefield.core.files import alone_in
@@ -176,7 +176,9 @@ class TestSources:
         with pytest.raises(FileNotFoundError, match="HUEFIELD_DATA"):
             source_named("acac").data(0, tmp_path)
         with pytest.raises(ValueError, match="published HDF5 file of transition1x"):
-            paper_source("transition1x", None, tmp_path)
+            source_of("transition1x", None, tmp_path, FEW)
+        with pytest.raises(ValueError, match="--file is for the published files of ani1x and transition1x"):
+            source_of("bundled", tmp_path / "x.h5", tmp_path, FEW)
 
 
 @pytest.fixture(scope="module")
@@ -213,9 +215,14 @@ class TestWork:
 
     def test_the_page_has_our_rows_and_the_papers(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
-        made = write_table(source, out)
+        made = write_table(source, out, TINY.about)
         page = made.files[0].read_text()
-        for text in ("colored, γ per atom, joint likelihood", "Transition1x: white", "Before and after calibration"):
+        for text in (
+            TINY.about,
+            "colored, γ per atom, joint likelihood",
+            "Transition1x: white",
+            "Before and after calibration",
+        ):
             assert text in page
         assert page.count("data:image/png") == sum(path.suffix == ".png" for path in made.files) >= 1
         assert "as in" in compared(source, out, made.files[1])
@@ -261,16 +268,19 @@ class TestPaperSize:
             assert (config.batch_size, config.members) == (64, 5)
             assert (config.model.potential.features, config.model.potential.layers) == (256, 3)
             assert config.stages[0].learning_rate == 1e-4
+        assert "mean nothing" in PaperSize(dry_run=True).about
+        assert "mean nothing" not in PaperSize().about
 
     def test_official_files_are_packed_by_their_own_split(self, tmp_path: Path) -> None:
         file = make_transition1x(tmp_path / "t1x.h5")
         with h5py.File(file, "a") as opened:
             opened.require_group("test")["CHO"] = h5py.SoftLink("/data/C2H2O")
-        source = paper_source("transition1x", file, tmp_path)
-        source.prepare(lambda progress: None, lambda: False)
-        parts = source.data(0, tmp_path).load()
-        assert (len(parts["train"]), len(parts["validation"])) == (14, 14)  # 2 × (5 + reactant + product)
-        assert len(source.test_parts(parts)["test"]) == 14
+        for limits, counts in ((Limits(), (14, 14, 14)), (Limits(9, 5, 3), (9, 5, 3))):  # 14 = 2 × (5 + both ends)
+            source = source_of("transition1x", file, tmp_path, limits)
+            source.prepare(lambda progress: None, lambda: False)
+            parts = source.data(0, tmp_path).load()
+            found = (len(parts["train"]), len(parts["validation"]), len(source.test_parts(parts)["test"]))
+            assert found == counts
 
     def test_commands_come_with_configurations(self, tmp_path: Path) -> None:
         jobs = [Job(OwnData(write_waters(tmp_path / "w.xyz", 20)), 0, row) for row in PAPER]

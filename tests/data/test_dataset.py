@@ -67,3 +67,10 @@ def test_bundled_data_can_be_limited_to_the_same_few() -> None:
     assert len(few["train"]) == 12 < len(all_of_it["train"])
     np.testing.assert_array_equal(few["train"].indices, again["train"].indices)
     assert len(few["validation"]) == len(all_of_it["validation"])
+
+
+def test_files_can_be_limited_to_the_same_few(files: tuple[Path, Path]) -> None:
+    few, again = (FileData(train=files, validation=files, train_limit=4, validation_limit=7).load() for _ in range(2))
+    assert (len(few["train"]), len(few["validation"])) == (4, 7)
+    np.testing.assert_array_equal(few["train"].indices, again["train"].indices)
+    assert len(FileData(train=files, split=SPLIT, train_limit=100).load()["train"]) <= 10

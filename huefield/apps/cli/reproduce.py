@@ -34,13 +34,13 @@ class RowsKind(StrEnum):
 @app.command()
 def table(
     data: Annotated[
-        str, typer.Option(help="bundled, acac, ani1x, transition1x (with --size paper), or a file of your own.")
+        str, typer.Option(help="bundled, acac, ani1x, transition1x (with --file), or a file of your own.")
     ] = "bundled",
     size: Annotated[SizeKind, typer.Option(help="mini for a pair of cores; paper for days on GPUs.")] = SizeKind.MINI,
     rows: Annotated[RowsKind, typer.Option(help="The paper's three models, or all.")] = RowsKind.PAPER,
     only: Annotated[list[str] | None, typer.Option(help="A row by its name; may be given several times.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Splits of the data, and as many trainings of each row.")] = 1,
-    file: Annotated[Path | None, typer.Option(help="With --size paper: the published HDF5 file.")] = None,
+    file: Annotated[Path | None, typer.Option(help="The published HDF5 file of ani1x or transition1x.")] = None,
     out: Annotated[
         Path, typer.Option(help="Folder for everything (with --size paper one in it); what is there is gone on with.")
     ] = Path("reproduction"),
@@ -62,16 +62,15 @@ def table(
     from huefield.apps.reproduce.plan import AbstractSize, Job, MiniSize, PaperSize
     from huefield.apps.reproduce.report import compared, write_table
     from huefield.apps.reproduce.rows import PAPER, all_rows, rows_named
-    from huefield.apps.reproduce.sources import paper_source, source_named
+    from huefield.apps.reproduce.sources import FEW, Limits, source_of
     from huefield.apps.reproduce.work import RESULT, work_through
 
     if dry_run and size is not SizeKind.PAPER:
         raise ValueError("--dry-run is for --size paper; the small size runs as it is")
     scale: AbstractSize = MiniSize() if size is SizeKind.MINI else PaperSize(dry_run=dry_run)
-    out = (
-        out / ("dry-run" if dry_run else "paper") if size is SizeKind.PAPER else out
-    )  # no result is taken for another's
-    source = source_named(data) if size is SizeKind.MINI else paper_source(data, file, out)
+    if size is SizeKind.PAPER:
+        out = out / ("dry-run" if dry_run else "paper")  # or a result of one size would be taken for another's
+    source = source_of(data, file, out, FEW if size is SizeKind.MINI else Limits())
     chosen = PAPER if rows is RowsKind.PAPER else all_rows(mixed_sizes=source.mixed_sizes)
     chosen = rows_named(only) if only else chosen
     jobs = [Job(source, seed, row) for seed in range(seeds) for row in chosen]
@@ -89,7 +88,7 @@ def table(
         left = sum(not (job.folder(out) / RESULT).exists() for job in jobs)
         typer.echo(f"{left} of {len(jobs)} rows are to be trained, into {out / source.name}", err=True)
         done = work_through(jobs, scale, out, _showing, should_stop)
-    made = write_table(source, out)
+    made = write_table(source, out, scale.about)
     typer.echo(made.text)
     typer.echo("Wrote " + ", ".join(map(str, made.files)))
     if done.elsewhere:

@@ -48,13 +48,17 @@ def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:
         curves = {row: _curves(table, row, quantity, method) for row in rows}
         shown = [values for found in curves.values() for curve in found for values in (curve.rmv, curve.rmse)]
         for column, (row, ax) in enumerate(zip(rows, line, strict=True)):
+            if quantity == QUANTITIES[0]:
+                ax.set_title(ROWS[row].title)
+            if not any(len(curve.rmv) for curve in curves[row]):
+                ax.set_axis_off()
+                ax.text(0.5, 0.5, "too few for a diagram", ha="center", va="center", transform=ax.transAxes)
+                continue
             draw.draw_diagonal(ax, *shown)
             for curve in curves[row]:
                 draw.draw_reliability(ax, curve, model=column)
             _say_scores(ax, table, row, quantity, method)
             ax.set(xlabel=f"RMV ({UNITS[quantity]})")
-            if quantity == QUANTITIES[0]:
-                ax.set_title(ROWS[row].title)
         line[0].set_ylabel(f"{'energy' if quantity == 'energy' else 'force'} RMSE ({UNITS[quantity]})")
     return figure
 

@@ -50,6 +50,11 @@ class Job:
 class AbstractSize:
     """Networks and steps."""
 
+    @property
+    @abstractmethod
+    def about(self) -> str:
+        """A sentence for readers of the table."""
+
     @abstractmethod
     def config(self, job: Job, out: Path) -> TrainConfig:
         """Of the training of a row; what it starts from must be there when it runs."""
@@ -77,6 +82,12 @@ class MiniSize(AbstractSize):
     """Of squared errors, at first."""
     noise_rate: float = 5e-4
     """Of likelihoods, at first."""
+
+    @property
+    def about(self) -> str:
+        """How small it is."""
+        steps = " + ".join(map(str, self.steps))
+        return f"Ensembles of {self.members}, PaiNN with {self.potential.features} features, {steps} steps."
 
     def mean(self, job: Job, out: Path) -> TrainConfig:
         """The first stage, which all rows share."""
@@ -123,6 +134,13 @@ class PaperSize(AbstractSize):
 
     dry_run: bool = False
     """Two steps of each stage instead of millions: shows that everything runs, and how long a step takes."""
+
+    @property
+    def about(self) -> str:
+        """That of the paper, or a warning."""
+        if self.dry_run:
+            return "A DRY RUN with two steps of each stage: its numbers mean nothing."
+        return "Networks and steps of the paper, ensembles of five."
 
     def config(self, job: Job, out: Path) -> TrainConfig:
         """[J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training"."""

@@ -21,27 +21,28 @@ class Made:
     files: tuple[Path, ...]
 
 
-def write_table(source: AbstractSource, out: Path) -> Made:
+def write_table(source: AbstractSource, out: Path, about: str) -> Made:
     """Write all that the results of a data set say.
 
     Args:
         source: the data set.
         out: folder of the results; files go into the folder of the data set in it.
+        about: what was trained, in a sentence.
     """
     table, folder = Table.collected(source, out), out / source.name
     if not table.rows:
         raise ValueError(f"there is no finished row in {folder}")
     seeds = max(len(table.seeds(row)) for row in table.rows)
+    splits = f"{seeds} seed{'s' if seeds > 1 else ''} of the data split"
     text = (
-        f"{table.title}, {table.tests[table.first_test]}; {seeds} seed{'s' if seeds > 1 else ''}. Energies (E) in eV, "
-        f"force components (F) in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table)}"
+        f"{table.title}, {table.tests[table.first_test]}; {splits}. {about} Energies (E) in eV, force components (F) "
+        f"in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table)}"
     )
     paths = [folder / name for name in ("report.html", "results.json", "table.md")]
     table.save(paths[1])
     write_bytes(paths[2], text.encode())
     figures = save_table_figures(table, folder / "figures")
-    notes = [f"{table.title}, {seeds} seed{'s' if seeds > 1 else ''} of the data split, ensembles of five."]
-    write_page(paths[0], table, figures, notes)
+    write_page(paths[0], table, figures, [f"{table.title}, {splits}.", about])
     return Made(text, (*paths, *figures))
 
 

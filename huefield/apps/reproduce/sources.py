@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -136,14 +137,26 @@ class OwnData(AbstractSource):
         return FileData(train=(_there(self.path),), split=RandomSplit(fractions=FRACTIONS, seed=seed))
 
 
-class PaperANI1x(AbstractSource):
+class Limits(NamedTuple):
+    """Structures of each part that are used at most; None for all."""
+
+    train: int | None = None
+    validation: int | None = None
+    test: int | None = None
+
+
+FEW = Limits(3000, 300, 1000)
+"""For a pair of cores."""
+
+
+class PublishedANI1x(AbstractSource):
     """ANI-1x as it is published: one HDF5 file. It has no split; formulas are dealt out, as many as in the paper."""
 
-    name, title, mixed_sizes, batch_size = "ani1x", "ANI-1x", True, 64
+    name, title, mixed_sizes, batch_size = "ani1x-release", "ANI-1x", True, 4
     tests = (Test("test", "unseen formulas"),)
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path, self.store = path, folder / "ani1x.hues"
+    def __init__(self, path: Path, folder: Path, limits: Limits) -> None:
+        self.path, self.store, self.limits = path, folder / "ani1x.hues", limits
 
     def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
         """Pack the file."""
@@ -151,17 +164,22 @@ class PaperANI1x(AbstractSource):
 
     def data(self, seed: int, folder: Path) -> FileData:
         """The proportions are the paper's."""
-        return FileData(train=(self.store,), split=FormulaSplit(seed=seed))
+        few = {"train_limit": self.limits.train, "validation_limit": self.limits.validation}
+        return FileData(train=(self.store,), split=FormulaSplit(seed=seed), **few)
+
+    def test_parts(self, parts: Parts) -> dict[str, Part]:
+        """Some or all of it."""
+        return {"test": parts["test"].at_most(self.limits.test)}
 
 
-class PaperTransition1x(AbstractSource):
+class PublishedTransition1x(AbstractSource):
     """Transition1x as it is published: one HDF5 file, with its own split by formula."""
 
-    name, title, mixed_sizes, batch_size = "transition1x", "Transition1x", True, 64
+    name, title, mixed_sizes, batch_size = "transition1x", "Transition1x", True, 4
     tests = (Test("test", "unseen formulas"),)
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, folder: Path, limits: Limits) -> None:
+        self.path, self.limits = path, limits
         self.stores = {split: folder / f"transition1x-{split}.hues" for split in ("train", "val", "test")}
 
     def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
@@ -172,11 +190,12 @@ class PaperTransition1x(AbstractSource):
 
     def data(self, seed: int, folder: Path) -> FileData:
         """The same for every seed, as the split is."""
-        return FileData(train=(self.stores["train"],), validation=(self.stores["val"],))
+        few = {"train_limit": self.limits.train, "validation_limit": self.limits.validation}
+        return FileData(train=(self.stores["train"],), validation=(self.stores["val"],), **few)
 
     def test_parts(self, parts: Parts) -> dict[str, Part]:
         """From a store of its own."""
-        return {"test": open_part("test", [self.stores["test"]])}
+        return {"test": open_part("test", [self.stores["test"]]).at_most(self.limits.test)}
 
 
 def _pack(
@@ -189,23 +208,28 @@ def _pack(
     """Convert, or go on converting; nothing where it is done."""
     if not store.exists():
         store.parent.mkdir(parents=True, exist_ok=True)
-        convert([_there(path)], store, reader=reader, precision="float32", report=report, should_stop=should_stop)
+        convert([path], store, reader=reader, precision="float32", report=report, should_stop=should_stop)
 
 
-def paper_source(name: str, file: Path | None, out: Path) -> AbstractSource:
-    """A data set of the paper, or a file of one's own, for networks of the paper's size.
+PUBLISHED = {"ani1x": PublishedANI1x, "transition1x": PublishedTransition1x}
+
+
+def source_of(name: str, file: Path | None, out: Path, limits: Limits) -> AbstractSource:
+    """A data set by its name, or a file of one's own by its path.
 
     Args:
         name: ani1x, transition1x, bundled, acac or the path of a file.
         file: the published HDF5 file of the first two.
         out: folder of the table; packed data go there.
+        limits: how much of a published file is used.
     """
-    published = {"ani1x": PaperANI1x, "transition1x": PaperTransition1x}
-    if name not in published:
-        return source_named(name)
-    if file is None:
+    if file is not None:
+        if name not in PUBLISHED:
+            raise ValueError(f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data")
+        return PUBLISHED[name](_there(file), out / "data", limits)
+    if name == "transition1x" or (name == "ani1x" and limits != FEW):
         raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
-    return published[name](file, out / name / "data")
+    return source_named(name)
 
 
 def data_folder() -> Path:
@@ -224,8 +248,7 @@ def source_named(name: str) -> AbstractSource:
     if Path(name).exists():
         return OwnData(Path(name))
     raise ValueError(
-        f"there is no data set and no file {name!r}: name a file, or bundled, acac or ani1x (and with --size paper "
-        "transition1x)"
+        f"there is no data set and no file {name!r}: name a file, or bundled, acac, ani1x or transition1x (with --file)"
     )
 
 
