@@ -13,10 +13,9 @@ from pathlib import Path
 from study import HERE, IMAGES
 
 from huefield.apps.reproduce.figures import reliability_figure, rows_figure
-from huefield.apps.reproduce.page import AFTER
 from huefield.apps.reproduce.rows import ROWS
 from huefield.apps.reproduce.sources import source_named
-from huefield.apps.reproduce.table import METHODS, QUANTITIES, Table, comparison_table, paper_table
+from huefield.apps.reproduce.table import AFTER, METHODS, QUANTITIES, Table, comparison_table, paper_table
 from huefield.evaluation.figures import DPI
 from huefield.evaluation.plots import publication_style
 from huefield.evaluation.tables import markdown_rows
@@ -40,7 +39,7 @@ def calibration_table(table: Table) -> str:
 def tables(table: Table) -> dict[str, str]:
     """By their names in the page."""
     made = {f"{table.source} paper": paper_table(table), f"{table.source} calibration": calibration_table(table)}
-    return made | {f"{table.source} {test}": comparison_table(table, test=test) for test in table.tests}
+    return made | {f"{table.source} {test}": comparison_table(table, test) for test in table.tests}
 
 
 def draw(table: Table) -> None:
@@ -49,6 +48,14 @@ def draw(table: Table) -> None:
         for kind, figure in (("reliability", reliability_figure(table)), ("rows", rows_figure(table))):
             if figure is not None:
                 figure.savefig(IMAGES / f"reproduction-{kind}-{table.source}.png", dpi=DPI)
+
+
+def filled(text: str, place: str, content: str) -> str:
+    """The page with a table in its place."""
+    parts = re.split(rf"(?<=<!-- {re.escape(place)} -->\n)(?:(?!<!--).)*(?=<!-- end -->)", text, flags=re.DOTALL)
+    if len(parts) != 2:
+        raise ValueError(f"{PAGE} has {len(parts) - 1} places for the table {place!r}, not one")
+    return content.join(parts)
 
 
 def main() -> None:
@@ -63,8 +70,7 @@ def main() -> None:
         table = Table.load(path)
         draw(table)
         for place, content in tables(table).items():
-            pattern = rf"(<!-- {re.escape(place)} -->\n).*?(<!-- end -->)"
-            text = re.sub(pattern, lambda found, content=content: found[1] + content + found[2], text, flags=re.DOTALL)
+            text = filled(text, place, content)
     PAGE.write_text(text)
 
 

@@ -280,4 +280,4 @@ def fit_gamma(before: Predictions, doubled: Predictions) -> GammaCalibration:
 
 def with_gamma_times(ensemble: Ensemble, factor: float) -> Ensemble:
     """The ensemble, of colored noise, with another γ."""
-    return ensemble.map_noise(lambda noise: noise.with_gamma(factor * noise.gamma.gamma))  # type: ignore[attr-defined]
+    return ensemble.map_noise(lambda noise: noise.with_gamma_times(factor))  # type: ignore[attr-defined]

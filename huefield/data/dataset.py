@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from huefield.core.config import FrozenConfig
 from huefield.core.structure import Block, joined
@@ -80,9 +80,6 @@ Parts = Mapping[str, Part]
 """By name: ``train``, ``validation`` and whatever else a split made, such as ``test``."""
 
 
-TRAIN_LIMIT = "train on so many structures, drawn at random"
-
-
 class FileData(FrozenConfig):
     """Structures from files or from a packed store."""
 
@@ -91,8 +88,9 @@ class FileData(FrozenConfig):
     validation: tuple[Path, ...] = Field((), description="the same for validation; empty to split the training data")
     split: SplitConfig | None = Field(None, description="how to split the training data; its parts are named")
     reader: ReaderConfig | None = Field(None, description="how to read files; null to look at each of them")
-    train_limit: int | None = Field(None, ge=1, description=TRAIN_LIMIT)
-    validation_limit: int | None = Field(None, ge=1, description="the same for validation")
+    limits: dict[str, PositiveInt] = Field(
+        {}, description="use so many structures of a part at most, drawn at random, as in {train: 1000, test: 500}"
+    )
 
     @model_validator(mode="after")
     def _one_way_to_validate(self) -> "FileData":
@@ -107,9 +105,7 @@ class FileData(FrozenConfig):
 
     def load(self) -> Parts:
         """Open or read everything."""
-        parts = self._parts()
-        limits = {"train": self.train_limit, "validation": self.validation_limit}
-        return parts | {name: parts[name].at_most(limit) for name, limit in limits.items() if name in parts}
+        return {name: part.at_most(self.limits.get(name)) for name, part in self._parts().items()}
 
     def _parts(self) -> dict[str, Part]:
         whole = open_part("train", self.train, self.reader)
@@ -124,7 +120,7 @@ class BundledData(FrozenConfig):
 
     kind: Literal["bundled"] = "bundled"
     level: str = Field(DEFAULT_LEVEL, description="level of theory")
-    train_limit: int | None = Field(None, ge=1, description=TRAIN_LIMIT)
+    train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
     split_seed: int | None = Field(
         None,
         ge=0,

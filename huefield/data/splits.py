@@ -229,7 +229,7 @@ def check_disjoint(split: Split, hashes: UInt64[np.ndarray, " n"]) -> None:
         raise SplitError(
             "the same configurations are in different parts:\n"
             + "\n".join(lines)
-            + "\nTake them out with without_shared, or say allow_shared if they may be there"
+            + "\nLeave one of each in the data, or say allow_shared in the split if they may be there"
         )
 
 

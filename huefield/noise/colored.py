@@ -104,14 +104,13 @@ class ColoredNoise(AbstractNoise):
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
         """γ, of an ensemble with a leading axis of members; the geometric mean of channels and elements."""
-        log = self.gamma.log_gamma
-        return {self.gamma.watched_as: jnp.exp(jnp.mean(log.reshape(*log.shape[: self.offset.ndim - 1], -1), axis=-1))}
+        return {self.gamma.watched_as: self.gamma.typical(self.offset.ndim - 1)}
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
         """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""
         offset = raw_for_level(energy_rmse * self.config.channels**-0.5, self.config.floor_ev, self.offset)
-        moved = eqx.tree_at(lambda n: n.offset, self, offset)
-        return moved.with_gamma(self.gamma.matching(energy_rmse, force_rmse))
+        gamma = self.gamma.initialised(energy_rmse, force_rmse)
+        return eqx.tree_at(lambda n: (n.offset, n.gamma), self, (offset, gamma))
 
     def with_gamma(self, gamma: ArrayLike) -> "ColoredNoise":
         """With γ set by hand, "adjusted post-hoc" as [J23] says: a number, or one for each channel (and element).
@@ -119,3 +118,7 @@ class ColoredNoise(AbstractNoise):
         For the per-atom γ_i this is their common factor.
         """
         return eqx.tree_at(lambda n: n.gamma, self, self.gamma.replaced(gamma))
+
+    def with_gamma_times(self, factor: ArrayLike) -> "ColoredNoise":
+        """With every γ multiplied by a number, whatever it is made from."""
+        return eqx.tree_at(lambda n: n.gamma, self, self.gamma.times(factor))

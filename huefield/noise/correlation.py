@@ -6,6 +6,11 @@ and one γ, R = exp(−γ|r − r'|²/2). Where γ_i differs between atoms and s
 equal. With the lengths ℓ² = 1/γ, and for D = 3 coordinates of each atom,
 
     R(r, r') = Π_i (2 ℓ_i ℓ'_i / (ℓ_i² + ℓ'_i²))^{D/2} exp(−|r_i − r'_i|² / (ℓ_i² + ℓ'_i²)).
+
+Where γ depends on the structure this is not to the letter the process whose derivative the noise of forces is: its
+∂²R/∂r_a ∂r'_b is γ_i δ_ab + (D/2) Σ_j ∂_a ln ℓ_j ∂_b ln ℓ_j, of which forces have the first term only. Structures
+whose γ differ are taken for less correlated than the γ of forces alone would make them, and their energy difference for
+less certain; most so with γ_i = (ω_i/ρ)², which changes with ρ on all atoms at once.
 """
 
 import numpy as np

@@ -55,10 +55,26 @@ class AbstractGamma(eqx.Module):
         """The trained parameter itself."""
         return jnp.exp(self.log_gamma)
 
+    def typical(self, axes: int) -> Float[Array, "*n"]:
+        """Geometric mean of the trained parameter over channels; so many axes before them are kept."""
+        return jnp.exp(jnp.mean(self.log_gamma.reshape(*self.log_gamma.shape[:axes], -1), axis=-1))
+
     def replaced(self, gamma: ArrayLike) -> "AbstractGamma":
         """With γ set by hand to a positive number, or to one for each channel (and element)."""
         require_positive("gamma", jnp.asarray(gamma), hint="it is an inverse squared length, 1/ℓ²")
-        new = jnp.asarray(gamma, self.log_gamma.dtype)
+        return self._with_parameter(gamma)
+
+    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "AbstractGamma":
+        """With the parameter of :meth:`matching`."""
+        return self._with_parameter(self.matching(energy_rmse, force_rmse))
+
+    def times(self, factor: ArrayLike) -> "AbstractGamma":
+        """With every γ multiplied by a positive number."""
+        require_positive("factor", jnp.asarray(factor))
+        return self._with_parameter(self.gamma * jnp.asarray(factor, self.log_gamma.dtype))
+
+    def _with_parameter(self, value: ArrayLike) -> "AbstractGamma":
+        new = jnp.asarray(value, self.log_gamma.dtype)
         if new.ndim > 0:
             require_shape("gamma", new, self.log_gamma.shape)
         return eqx.tree_at(lambda g: g.log_gamma, self, jnp.broadcast_to(jnp.log(new), self.log_gamma.shape))
@@ -93,6 +109,14 @@ class ElementGamma(AbstractGamma):
     def create(cls, channels: int) -> "ElementGamma":
         """γ = 1 Å⁻² for each element and channel."""
         return cls(jnp.zeros((channels, NUM_ELEMENTS)))
+
+    def typical(self, axes: int) -> Float[Array, "*n"]:
+        """Over elements, too: those that training has moved away from what no atom has."""
+        log = self.log_gamma
+        moved = log != log[..., :1]
+        by_channel = jnp.sum(jnp.where(moved, log, 0.0), axis=-1) / jnp.maximum(jnp.sum(moved, axis=-1), 1)
+        by_channel = jnp.where(jnp.any(moved, axis=-1), by_channel, log[..., 0])
+        return jnp.exp(jnp.mean(by_channel.reshape(*by_channel.shape[:axes], -1), axis=-1))
 
     @property
     def needs_raw(self) -> bool:
@@ -157,6 +181,10 @@ class ForceGamma(AbstractGamma):
         """By raw output and level; padding atoms have no level, and a γ that multiplies it."""
         known = jnp.where(levels > 0, levels, 1.0)
         return self.gamma[:, None] * (_around_one(raw) / known) ** 2
+
+    def replaced(self, gamma: ArrayLike) -> "AbstractGamma":
+        """γ cannot be set."""
+        raise ValueError("γ follows from ω and ρ in this model and cannot be set: multiply it with with_gamma_times")
 
     def matching(self, energy_rmse: Number, force_rmse: Number) -> Number | Float[Array, ""]:
         """Of one channel among C, which share the variance."""

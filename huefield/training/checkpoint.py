@@ -27,6 +27,8 @@ from huefield.training.step import MemberState
 
 FORMAT = "huefield-checkpoint"
 VERSION = 1
+CHECKPOINTS = "checkpoints"
+"""The folder of them within that of a run."""
 KEPT = 2
 """Checkpoints that are kept."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -109,8 +111,8 @@ def saying_what_is_safe(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        reason, cure = refusal(error, folder / "checkpoints")
-        found = checkpoints_in(folder / "checkpoints")
+        reason, cure = refusal(error, folder / CHECKPOINTS)
+        found = checkpoints_in(folder / CHECKPOINTS)
         left, again = (f"The run is safe up to {found[0]}", " to resume") if found else ("Nothing was kept", "")
         file = error.filename or f"a file in {folder}"
         raise OSError(f"cannot write {file}: {reason}. {left}: {cure} and run the same command again{again}") from error

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Int
 
 from huefield.data.batching import Batch, Place, prefetch
 from huefield.forcefield import ForceField
-from huefield.training.checkpoint import CheckpointError, Contents, Position, load_newest, save_checkpoint
+from huefield.training.checkpoint import CHECKPOINTS, CheckpointError, Contents, Position, load_newest, save_checkpoint
 from huefield.training.config import TrainConfig
 from huefield.training.feed import Feed
 from huefield.training.history import History
@@ -257,7 +257,7 @@ class Run:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.setting.folder / "checkpoints"
+        return self.setting.folder / CHECKPOINTS
 
     def _save(self) -> None:
         contents = self.setting.layout.fetch(self.now)

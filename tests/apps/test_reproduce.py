@@ -1,7 +1,9 @@
 """The paper's table made anew, in small."""
 
 import contextlib
+import dataclasses
 import json
+import subprocess
 from collections.abc import Iterator
 from math import isnan, nan
 from pathlib import Path
@@ -15,17 +17,19 @@ from ase.io import write
 from typer.testing import CliRunner
 
 from huefield.apps.cli.main import app
+from huefield.apps.reproduce import work
 from huefield.apps.reproduce.commands import written_commands
-from huefield.apps.reproduce.plan import Job, MiniSize, PaperSize
+from huefield.apps.reproduce.figures import reliability_figure, rows_figure
+from huefield.apps.reproduce.plan import Job, MiniSize, PaperSize, planned
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
 from huefield.apps.reproduce.report import compared, write_table
 from huefield.apps.reproduce.rows import PAPER, ROWS, all_rows, rows_named
-from huefield.apps.reproduce.sources import FEW, Bundled, Limits, OwnData, SmallANI1x, source_named, source_of
-from huefield.apps.reproduce.table import Estimate, Table, comparison_table, largest_deviation, paper_table
-from huefield.apps.reproduce.work import RESULT, work_through
+from huefield.apps.reproduce.sources import FEW, Bundled, OwnData, SmallANI1x, digest, source_named, source_of
+from huefield.apps.reproduce.table import Estimate, Table, comparison_table, deviation, paper_table
+from huefield.apps.reproduce.work import RESULT, settings_of, work_through
 from huefield.core.files import alone_in
 from huefield.potentials import PaiNN
-from huefield.training import TrainingStoppedError
+from huefield.training import TrainingDivergedError, TrainingStoppedError
 from huefield.training.config import parse_config
 from tests.data.test_transition1x import make as make_transition1x
 from tests.training.helpers import write_waters
@@ -38,6 +42,10 @@ TINY = MiniSize(
 @contextlib.contextmanager
 def quietly(what: str) -> Iterator[Any]:
     yield lambda event: None
+
+
+def unheard(text: str) -> None:
+    raise AssertionError(f"nothing was to be said, but {text!r} was")
 
 
 def fabricated(values: dict[str, list[float]], metric: str = "nll") -> Table:
@@ -110,7 +118,8 @@ class TestTable:
     def test_a_row_that_failed_has_no_numbers(self) -> None:
         table = fabricated({"white": [1.0], "colored": [2.0]})
         table.results["colored"][0] = {"seed": 0, "failed": "diverged"}
-        assert "| colored | – |" in paper_table(table)
+        assert "| colored (0 of 1 seeds) | – |" in paper_table(table)
+        assert table.failures() == ["colored, seed 0, failed and is left out: diverged"]
         assert table.as_dict()["rows"]["colored"] == {"0": {"seed": 0, "failed": "diverged"}}
 
     def test_the_papers_own_rows_stand_below(self) -> None:
@@ -121,7 +130,7 @@ class TestTable:
         assert len(cells) == 2 * len(METRICS)
 
     def test_the_comparison_has_the_joint_likelihood(self) -> None:
-        text = comparison_table(fabricated({"white": [1.0], "colored": [0.5]}))
+        text = comparison_table(fabricated({"white": [1.0], "colored": [0.5]}), "test")
         assert "| colored | −0.500 | – | −1.000 | – | – | – | 5.00 |" in text
 
     def test_what_is_saved_comes_back(self, tmp_path: Path) -> None:
@@ -129,16 +138,61 @@ class TestTable:
         table.save(tmp_path / "t.json")
         assert Table.load(tmp_path / "t.json") == table
 
+    def test_rows_with_fewer_seeds_say_so(self) -> None:
+        text = paper_table(fabricated({"white": [1.0, 2.0], "colored": [3.0]}))
+        assert "| colored (1 of 2 seeds) |" in text
+        assert "| white |" in text
+
+    def test_remarks_on_calibrations_are_said_once(self) -> None:
+        table = fabricated({"white": [1.0, 2.0], "colored": [3.0]})
+        for row in table.rows:
+            table.results[row][0]["remarks"] = {"isotonic": ["energies: too few"]}
+        table.results["white"][1]["remarks"] = {"scale": ["at its bound"]}
+        assert table.remarks() == ["isotonic: energies: too few (all rows)", "one factor: at its bound (white)"]
+
     def test_the_largest_deviation_is_named(self) -> None:
-        one, other = fabricated({"white": [1.0, 5.0]}), fabricated({"white": [1.0, 4.0]})
-        assert largest_deviation(one, one)[0] == 0.0
-        share, where = largest_deviation(one, other)
-        assert share == pytest.approx(0.25)
-        assert where.startswith("white, seed 1, test")
+        one, other = (fabricated({"white": [1.0, 2.0], "colored": [3.0, x]}, "rmse") for x in (4.0, 5.0))
+        assert deviation(one, one).largest == 0.0
+        found = deviation(one, other)
+        assert found.largest == pytest.approx(0.2)
+        assert found.where.startswith("colored, seed 1, test")
+        assert found.missing == ()
+
+    def test_likelihoods_near_zero_deviate_by_their_difference(self) -> None:
+        one, other = (fabricated({"white": [x]}) for x in (0.01, 0.03))
+        assert deviation(one, other).largest == pytest.approx(0.04)  # that of forces
+
+    def test_what_was_not_compared_is_listed(self) -> None:
+        one, other = fabricated({"white": [1.0, 2.0], "colored": [3.0]}), fabricated({"white": [1.0]})
+        one.results["colored"][0] = {"seed": 0, "failed": "diverged"}
+        comparison = compared(one, other)
+        assert comparison.agrees
+        assert comparison.text.endswith("Not compared: white, seed 1; colored, seed 0")
 
     def test_tables_without_a_common_row_cannot_be_compared(self) -> None:
         with pytest.raises(ValueError, match="nothing in common"):
-            largest_deviation(fabricated({"white": [1.0]}), fabricated({"colored": [1.0]}))
+            deviation(fabricated({"white": [1.0]}), fabricated({"colored": [1.0]}))
+
+    def test_tables_of_different_data_cannot_be_compared(self) -> None:
+        other = fabricated({"white": [1.0]})
+        with pytest.raises(ValueError, match="results of data cannot be compared with those of AcAc"):
+            deviation(fabricated({"white": [1.0]}), Table("acac", "AcAc", other.tests, other.results))
+
+
+class TestFigures:
+    def test_a_table_of_vanilla_alone_can_be_drawn(self) -> None:
+        assert rows_figure(fabricated({"vanilla": [1.0, 2.0]})) is not None
+
+    def test_diagrams_without_points_say_so(self) -> None:
+        table = fabricated({"white": [1.0]})
+        scores = table.results["white"][0]["tests"]["test"]["none"]
+        scores["forces"]["reliability"] = {"rmv": [0.1, 0.2], "rmse": [0.1, 0.3]}
+        scores["energy"]["reliability"] = {"rmv": [], "rmse": []}
+        figure = reliability_figure(table)
+        assert figure is not None
+        above, below = ([text.get_text() for text in ax.texts] for ax in figure.axes)
+        assert above == ["too few for a diagram"]
+        assert below == ["ENCE –\nRZV –"]
 
 
 class TestSources:
@@ -186,7 +240,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OwnData]:
     """A row on waters, trained for some steps."""
     folder = tmp_path_factory.mktemp("reproduce")
     source = OwnData(write_waters(folder / "water.xyz", 40))
-    assert work_through([Job(source, 0, ROWS["colored-atom-joint"])], TINY, folder / "out", quietly).finished
+    work_through([Job(source, 0, ROWS["colored-atom-joint"])], TINY, folder / "out", quietly, unheard)
     return folder / "out", source
 
 
@@ -225,8 +279,7 @@ class TestWork:
         ):
             assert text in page
         assert page.count("data:image/png") == sum(path.suffix == ".png" for path in made.files) >= 1
-        assert "as in" in compared(source, out, made.files[1])
-        assert "NOT" not in compared(source, out, made.files[1])
+        assert compared(made.table, Table.load(made.files[1])).agrees
 
     def test_what_is_done_is_not_done_again(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
@@ -237,25 +290,61 @@ class TestWork:
             told.append(what)
             yield lambda event: None
 
-        assert work_through([Job(source, 0, ROWS["colored-atom-joint"])], TINY, out, showing).finished
+        work_through([Job(source, 0, ROWS["colored-atom-joint"])], TINY, out, showing, unheard)
         assert told == []
 
-    def test_a_row_that_another_process_is_at_work_with_is_left_to_it(self, done: tuple[Path, OwnData]) -> None:
+    def test_what_was_done_with_other_settings_is_not_taken(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
-        job = Job(source, 0, ROWS["white"])
+        longer = dataclasses.replace(TINY, steps=(13, 4, 6))
+        with pytest.raises(ValueError, match="made with other settings"):
+            work_through([Job(source, 0, ROWS["colored-atom-joint"])], longer, out, quietly, unheard)
+
+    def test_a_row_that_another_process_is_at_work_with_is_waited_for(
+        self, done: tuple[Path, OwnData], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        out, source = done
+        job, told, finished = Job(source, 0, ROWS["white"]), list[str](), (out / source.name).rglob(RESULT)
+        result = json.loads(next(finished).read_text())
         job.folder(out).mkdir(parents=True)
-        with alone_in(job.folder(out)):
-            found = work_through([job], TINY, out, quietly)
-        assert found.elsewhere == (job,)
-        assert not (job.folder(out) / RESULT).exists()
+        with contextlib.ExitStack() as other:
+            other.enter_context(alone_in(job.folder(out)))
+
+            def end_of_the_other(should_stop: object) -> None:
+                found = {**result, "row": "white", "settings": settings_of(job, TINY, out)}
+                (job.folder(out) / RESULT).write_text(json.dumps(found))
+                other.close()
+
+            monkeypatch.setattr(work, "_wait", end_of_the_other)
+            work_through([job], TINY, out, quietly, told.append)
+        assert told == ["another process is at work with white, seed 0: waiting for it"]
+
+    def test_who_waits_can_be_stopped(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        job = Job(source, 1, ROWS["white"])
+        job.folder(out).mkdir(parents=True)
+        with alone_in(job.folder(out)), pytest.raises(TrainingStoppedError, match="waiting for other"):
+            work_through([job], TINY, out, quietly, lambda text: None, lambda: True)
+
+    def test_a_row_that_diverges_is_told_and_kept(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
+        _, source = done
+        job, told = Job(source, 0, ROWS["white"]), list[str]()
+
+        class Diverging(MiniSize):
+            def train(self, *args: object) -> None:
+                raise TrainingDivergedError("the loss of frame 3 is not finite")
+
+        work_through([job], Diverging(TINY.potential), tmp_path, quietly, told.append)
+        assert "frame 3" in told[0]
+        assert f"remove {job.folder(tmp_path)} to try it again" in told[0]
+        assert Table.collected(source, tmp_path).seeds("white") == []
 
     def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         out, source = done
         job, asked = Job(source, 0, ROWS["colored-atom-joint"]), iter(range(1000))
         with pytest.raises(TrainingStoppedError):
-            work_through([job], TINY, tmp_path, quietly, lambda: next(asked) >= 15)
+            work_through([job], TINY, tmp_path, quietly, unheard, lambda: next(asked) >= 15)
         assert (tmp_path / source.name / "seed-0" / "mean" / "model.safetensors").exists()
-        work_through([job], TINY, tmp_path, quietly)
+        work_through([job], TINY, tmp_path, quietly, unheard)
         ours, theirs = (json.loads((job.folder(f) / RESULT).read_text())["tests"] for f in (tmp_path, out))
         assert ours == theirs
 
@@ -275,20 +364,62 @@ class TestPaperSize:
         file = make_transition1x(tmp_path / "t1x.h5")
         with h5py.File(file, "a") as opened:
             opened.require_group("test")["CHO"] = h5py.SoftLink("/data/C2H2O")
-        for limits, counts in ((Limits(), (14, 14, 14)), (Limits(9, 5, 3), (9, 5, 3))):  # 14 = 2 × (5 + both ends)
-            source = source_of("transition1x", file, tmp_path, limits)
-            source.prepare(lambda progress: None, lambda: False)
+        for limits, counts in (({}, (14, 14, 14)), ({"train": 9, "validation": 5, "test": 3}, (9, 5, 3))):
+            source = source_of("transition1x", file, tmp_path, limits)  # 14 = 2 × (5 + both ends)
+            source.prepare(1, lambda progress: None, lambda: False)
             parts = source.data(0, tmp_path).load()
             found = (len(parts["train"]), len(parts["validation"]), len(source.test_parts(parts)["test"]))
             assert found == counts
 
-    def test_commands_come_with_configurations(self, tmp_path: Path) -> None:
-        jobs = [Job(OwnData(write_waters(tmp_path / "w.xyz", 20)), 0, row) for row in PAPER]
-        text = written_commands(jobs, PaperSize(), tmp_path)
-        for row in PAPER:
-            path = tmp_path / "w" / "seed-0" / row.name / "config.yaml"
-            assert f"huefield train {path} --out {path.parent / 'run'} --member $SLURM_ARRAY_TASK_ID" in text
-            assert parse_config(path.read_text(), "config").model.noise == row.noise
+    def test_commands_come_with_configurations_and_a_script(self, tmp_path: Path) -> None:
+        path = write_waters(tmp_path / "w.xyz", 20)
+        plan = planned(str(path), paper_size=True, out=tmp_path)
+        text = written_commands(plan, "huefield reproduce table --size paper")
+        assert "  huefield reproduce table --size paper\n" in text
+        for job in plan.jobs:
+            folder = job.folder(plan.out)
+            assert f"huefield train {folder / 'config.yaml'} --out {folder / 'run'}\n" in text
+            assert parse_config((folder / "config.yaml").read_text(), "config").model.noise == job.row.noise
+        script = plan.folder / "members.sh"
+        assert f"sbatch {script}" in text
+        assert "--array=0-14" in script.read_text()
+
+    def test_the_script_trains_each_member_of_each_row_and_queues_again_what_was_stopped(self, tmp_path: Path) -> None:
+        plan = planned(str(write_waters(tmp_path / "w.xyz", 20)), paper_size=True, out=tmp_path)
+        written_commands(plan, "")
+        for name, body in (("srun", 'echo "$@"; exit 130'), ("scontrol", 'echo "$@"')):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+            (tmp_path / name).chmod(0o755)
+        called = []
+        for task in range(15):
+            env = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_ARRAY_TASK_ID": str(task), "SLURM_ARRAY_JOB_ID": "7"}
+            command = ["/bin/bash", plan.folder / "members.sh"]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+            assert done.returncode == 130, done.stderr
+            called += done.stdout.splitlines()
+        folders = [job.folder(plan.out) for job in plan.jobs]
+        assert called[::2] == [
+            f"huefield train {folder}/config.yaml --out {folder}/run --member {member}"
+            for folder in folders
+            for member in range(5)
+        ]
+        assert called[1::2] == [f"requeue 7_{task}" for task in range(15)]
+
+
+def test_files_with_one_name_do_not_share_a_folder(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    paths = [write_waters(tmp_path / name / "bundled.xyz", count) for name, count in (("a", 20), ("b", 21))]
+    names = [OwnData(path).name for path in paths]
+    assert len({*names, Bundled().name}) == 3
+    assert names[0] == OwnData(paths[0]).name
+
+
+def test_what_is_there_more_than_once_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+    once = write_waters(tmp_path / "w.xyz", 20).read_text()
+    (tmp_path / "twice.xyz").write_text(once + once)
+    with pytest.raises(ValueError, match=r"(?s)twice.xyz cannot be split into parts, seed 0.*Leave one of each"):
+        OwnData(tmp_path / "twice.xyz").prepare(1, lambda progress: None, lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +428,7 @@ class TestPaperSize:
         (("--data", "nosuch"), "no data set and no file 'nosuch'"),
         (("--only", "beige"), "there is no row 'beige'"),
         (("--dry-run",), "--dry-run is for --size paper"),
+        (("--commands",), "--commands is for --size paper"),
         (("--size", "paper", "--data", "ani1x"), "Name it with --file"),
     ],
 )
@@ -328,5 +460,7 @@ def test_runs_of_different_sizes_do_not_share_a_folder(flags: tuple[str, ...], f
     arguments = ["--size", "paper", "--data", str(path), "--out", str(tmp_path / "out"), "--commands", *flags]
     CliRunner().invoke(app, ["reproduce", "table", *arguments], catch_exceptions=False)
     assert [each.name for each in (tmp_path / "out").iterdir()] == [folder]
-    config = parse_config((tmp_path / "out" / folder / "w" / "seed-0" / "white" / "config.yaml").read_text(), "config")
+    config = parse_config(
+        (tmp_path / "out" / folder / f"w-{digest(path)}" / "seed-0" / "white" / "config.yaml").read_text(), "config"
+    )
     assert sum(stage.steps for stage in config.stages) == (6 if flags else 7_000_000)

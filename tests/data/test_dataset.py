@@ -70,7 +70,8 @@ def test_bundled_data_can_be_limited_to_the_same_few() -> None:
 
 
 def test_files_can_be_limited_to_the_same_few(files: tuple[Path, Path]) -> None:
-    few, again = (FileData(train=files, validation=files, train_limit=4, validation_limit=7).load() for _ in range(2))
+    limits = {"train": 4, "validation": 7}
+    few, again = (FileData(train=files, validation=files, limits=limits).load() for _ in range(2))
     assert (len(few["train"]), len(few["validation"])) == (4, 7)
     np.testing.assert_array_equal(few["train"].indices, again["train"].indices)
-    assert len(FileData(train=files, split=SPLIT, train_limit=100).load()["train"]) <= 10
+    assert len(FileData(train=files, split=SPLIT, limits={"train": 100}).load()["train"]) <= 10

@@ -62,7 +62,7 @@ def test_splits_that_the_data_cannot_give_are_errors() -> None:
 def test_a_configuration_in_two_parts_is_an_error_unless_allowed() -> None:
     same = replace(INPUTS, hashes=np.r_[DISTINCT[:59], DISTINCT[58]])  # 58 is in part a, 59 in part b
     config = {"kind": "official"}
-    with pytest.raises(SplitError, match=r"1 of 'b' are in 'a' too: 58 = 59\nTake them out .* or say allow_shared"):
+    with pytest.raises(SplitError, match=r"1 of 'b' are in 'a' too: 58 = 59\nLeave one of each .* or say allow_shared"):
         CONFIG.validate_python(config).make(same)
     allowed = CONFIG.validate_python({**config, "allow_shared": True})
     assert as_lists(allowed.make(same)) == as_lists(official_split(INPUTS.parts))

@@ -220,6 +220,23 @@ class TestGammaByHand:
         with pytest.raises(ValueError, match=r"gamma must have shape \(2\), but has shape \(3,\)"):
             ColoredNoise.Config(channels=2).build().with_gamma(jnp.ones(3))
 
+    def test_can_be_multiplied_whatever_it_is_made_from(self) -> None:
+        for kind in ("global", "element", "atom", "force"):
+            noise = ColoredNoise.Config(gamma=kind, channels=2).build().initialised(0.1, 0.4)
+            found = noise.with_gamma_times(4.0).gamma.gamma
+            np.testing.assert_allclose(found, 4 * noise.gamma.gamma, rtol=1e-6)
+
+    def test_cannot_be_set_where_it_follows_from_the_noise_of_forces(self) -> None:
+        with pytest.raises(ValueError, match="with_gamma_times"):
+            ColoredNoise.Config(gamma="force").build().with_gamma(16.0)
+
+
+def test_what_is_watched_are_elements_that_were_trained() -> None:
+    noise = ColoredNoise.Config(gamma="element").build().initialised(0.1, 0.4)
+    np.testing.assert_allclose(noise.watched()["gamma"], 16.0, rtol=1e-6)
+    table = noise.gamma.gamma.at[0, jnp.array([1, 6])].set(jnp.array([4.0, 100.0]))
+    np.testing.assert_allclose(noise.with_gamma(table).watched()["gamma"], 20.0, rtol=1e-6)  # √(4 · 100)
+
 
 @pytest.mark.parametrize("channels", [1, 2])
 def test_noise_of_forces_can_be_free_of_that_of_energies(channels: int) -> None:

@@ -1,5 +1,7 @@
 """``huefield reproduce toy`` and ``table``."""
 
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -48,55 +50,65 @@ def table(
         bool, typer.Option("--dry-run", help="With --size paper: two steps of each stage, to see that it runs.")
     ] = False,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Train nothing: write configurations and say how to run them.")
+        bool,
+        typer.Option("--commands", help="With --size paper: train nothing, say how it is run."),
     ] = False,
     against: Annotated[Path | None, typer.Option(help="Results of another run, to compare the numbers with.")] = None,
 ) -> None:
     """Make the table and the reliability diagrams of the paper, with its own rows beside ours.
 
-    Start the command several times to use several cores or machines: processes share the rows out.
+    Start the command several times to use several cores or machines: processes share the rows out. Exit code 1:
+    --against found other numbers.
     """
     from huefield.apps.cli.progress import convert_progress, stopping_training, use_compilation_cache
     from huefield.apps.convert import ConversionStoppedError
     from huefield.apps.reproduce.commands import written_commands
-    from huefield.apps.reproduce.plan import AbstractSize, Job, MiniSize, PaperSize
+    from huefield.apps.reproduce.plan import planned
     from huefield.apps.reproduce.report import compared, write_table
-    from huefield.apps.reproduce.rows import PAPER, all_rows, rows_named
-    from huefield.apps.reproduce.sources import FEW, Limits, source_of
+    from huefield.apps.reproduce.table import Table
     from huefield.apps.reproduce.work import RESULT, work_through
 
-    if dry_run and size is not SizeKind.PAPER:
-        raise ValueError("--dry-run is for --size paper; the small size runs as it is")
-    scale: AbstractSize = MiniSize() if size is SizeKind.MINI else PaperSize(dry_run=dry_run)
-    if size is SizeKind.PAPER:
-        out = out / ("dry-run" if dry_run else "paper")  # or a result of one size would be taken for another's
-    source = source_of(data, file, out, FEW if size is SizeKind.MINI else Limits())
-    chosen = PAPER if rows is RowsKind.PAPER else all_rows(mixed_sizes=source.mixed_sizes)
-    chosen = rows_named(only) if only else chosen
-    jobs = [Job(source, seed, row) for seed in range(seeds) for row in chosen]
+    plan = planned(
+        data,
+        paper_size=size is SizeKind.PAPER,
+        dry_run=dry_run,
+        rows=only or rows.value,
+        seeds=seeds,
+        file=file,
+        out=out,
+    )
+    other = None if against is None else Table.load(against)
     use_compilation_cache()
     with stopping_training() as should_stop:
         with convert_progress() as converting:
             try:
-                source.prepare(converting, should_stop)
+                plan.source.prepare(seeds, converting, should_stop)
             except ConversionStoppedError as stopped:
                 typer.echo(str(stopped), err=True)
                 raise typer.Exit(130) from stopped
         if commands:
-            typer.echo(written_commands(jobs, scale, out))
+            typer.echo(written_commands(plan, _without(sys.argv, "--commands")))
             return
-        left = sum(not (job.folder(out) / RESULT).exists() for job in jobs)
-        typer.echo(f"{left} of {len(jobs)} rows are to be trained, into {out / source.name}", err=True)
-        done = work_through(jobs, scale, out, _showing, should_stop)
-    made = write_table(source, out, scale.about)
+        left = sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs)
+        typer.echo(f"{left} of {len(plan.jobs)} rows are to be trained, into {plan.folder}", err=True)
+        work_through(plan.jobs, plan.size, plan.out, _showing, _tell, should_stop)
+    made = write_table(plan.source, plan.out, plan.size.about)
     typer.echo(made.text)
     typer.echo("Wrote " + ", ".join(map(str, made.files)))
-    if done.elsewhere:
-        names = ", ".join(f"{job.row.name} (seed {job.seed})" for job in done.elsewhere)
-        typer.echo(f"Other processes are at work with {names}: start the command again when they are done", err=True)
     typer.echo(f"Look at {made.files[0]} in a browser.")
-    if against is not None:
-        typer.echo(compared(source, out, against))
+    if other is not None:
+        comparison = compared(made.table, other)
+        typer.echo(f"{against}: {comparison.text}")
+        raise typer.Exit(0 if comparison.agrees else 1)
+
+
+def _without(arguments: list[str], flag: str) -> str:
+    """The command as it was given, but for a flag."""
+    return shlex.join(["huefield", *(argument for argument in arguments[1:] if argument != flag)])
+
+
+def _tell(text: str) -> None:
+    typer.echo(text, err=True)
 
 
 @contextmanager

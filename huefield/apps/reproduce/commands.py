@@ -1,34 +1,60 @@
 """How to run a table of the paper's size: on one GPU, on a node with several, as a job array."""
 
-from pathlib import Path
-
-from huefield.apps.reproduce.plan import RUN, AbstractSize, Job
+from huefield.apps.reproduce.plan import RUN, PaperSize, Plan
 from huefield.core.files import write_bytes
 from huefield.training.config import to_yaml
 
+CONFIG, SCRIPT = "config.yaml", "members.sh"
 
-def written_commands(jobs: list[Job], size: AbstractSize, out: Path) -> str:
-    """Write a configuration for each row, and say what to do with them."""
-    runs = []
-    for job in jobs:
-        path = job.folder(out) / "config.yaml"
-        write_bytes(path, to_yaml(size.config(job, out)).encode())
-        runs.append((path, job.folder(out) / RUN))
-    members = size.config(jobs[0], out).members
-    trains = [f"huefield train {config} --out {run}" for config, run in runs]
-    array = "\n".join(f"  {line} --member $SLURM_ARRAY_TASK_ID" for line in trains)
-    return f"""Wrote {", ".join(str(config) for config, _ in runs)}
 
-One GPU, one row after the other (each goes on where it was when it is started again):
-{chr(10).join(f"  {line}" for line in trains)}
+def written_commands(plan: Plan, command: str) -> str:
+    """Write a configuration for each row and a script for a queue, and say what to do with them.
 
-A node with several GPUs: the same. Members are spread over the devices, and batches over what is left of them.
+    Args:
+        plan: what is to be trained.
+        command: that of the table itself.
+    """
+    if not isinstance(plan.size, PaperSize):
+        raise ValueError("--commands is for --size paper; the small size trains everything in one command")
+    folders = [job.folder(plan.out) for job in plan.jobs]
+    configs = [plan.size.config(job, plan.out) for job in plan.jobs]
+    for folder, config in zip(folders, configs, strict=True):
+        write_bytes(folder / CONFIG, to_yaml(config).encode())
+    members = configs[0].members
+    script = plan.folder / SCRIPT
+    write_bytes(script, _script([str(folder) for folder in folders], members).encode())
+    trains = "\n".join(f"  huefield train {folder / CONFIG} --out {folder / RUN}" for folder in folders)
+    return f"""Wrote {", ".join(str(folder / CONFIG) for folder in folders)} and {script}
 
-Slurm, a job for each member:
-  #SBATCH --array=0-{members - 1} --gpus=1 --signal=TERM@120 --requeue
-{array}
-and when all are done:
-{chr(10).join(f"  huefield assemble {run}" for _, run in runs)}
+One GPU, one member after the other:
+  {command}
 
-Then the same command as now without --commands makes the table from what was trained.
+A node with several GPUs: members are spread over them, and batches over what is left.
+{trains}
+
+Slurm, a job for each member of each row:
+  sbatch {script}
+
+All of them go on where they were when they are started again. When members are trained, the first command puts them
+together and makes the table.
+"""
+
+
+def _script(folders: list[str], members: int) -> str:
+    """For Slurm. Whoever is stopped before the time limit has saved, ends with 130 and is queued again."""
+    rows = "\n".join(f"  {folder}" for folder in folders)
+    return f"""#!/bin/bash
+#SBATCH --array=0-{len(folders) * members - 1}
+#SBATCH --gpus=1
+#SBATCH --signal=TERM@120
+rows=(
+{rows}
+)
+row=${{rows[$((SLURM_ARRAY_TASK_ID / {members}))]}}
+srun huefield train "$row/{CONFIG}" --out "$row/{RUN}" --member $((SLURM_ARRAY_TASK_ID % {members}))
+code=$?
+if [ $code -eq 130 ]; then
+  scontrol requeue "${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
+fi
+exit $code
 """

@@ -17,8 +17,6 @@ from huefield.evaluation.plots import MODELS
 from huefield.evaluation.tables import number
 
 UNITS = {"energy": "eV", "forces": "eV/Å"}
-MOST_COLUMNS = 4
-"""Of reliability diagrams side by side."""
 IN_DIAGRAMS = ("vanilla", "white", "colored", "colored-atom")
 
 
@@ -39,7 +37,7 @@ def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:
         table: the results; the test that is like the training data is drawn.
         method: of calibration.
     """
-    rows = [row for row in IN_DIAGRAMS if table.seeds(row)][:MOST_COLUMNS]
+    rows = [row for row in IN_DIAGRAMS if table.seeds(row)]
     if not rows:
         return None
     figure = Figure(figsize=(0.3 + 1.8 * len(rows), 3.9), layout="constrained")
@@ -78,13 +76,13 @@ def _say_scores(ax: Axes, table: Table, row: str, quantity: Quantity, method: st
     ax.text(0.96, 0.05, text, ha="right", va="bottom", fontsize=6.5, transform=ax.transAxes)
 
 
-def rows_figure(table: Table, metric: str = "nll", *, method: str = "none") -> Figure | None:
+def rows_figure(table: Table) -> Figure | None:
     """NLL of all rows on all tests: a point for each seed and a bar for their mean; the line is white noise.
 
     What lies far to the right of all others, as vanilla often does, is a number at the edge.
     """
     rows = [row for row in table.rows if table.seeds(row)][::-1]
-    panels = [(q, test) for q in QUANTITIES for test in table.tests if _known(table, rows, test, q, metric)]
+    panels = [(q, test) for q in QUANTITIES for test in table.tests if _known(table, rows, test, q)]
     if not rows or not panels:
         return None
     columns = max(sum(q == quantity for quantity, _ in panels) for q in QUANTITIES)
@@ -95,25 +93,21 @@ def rows_figure(table: Table, metric: str = "nll", *, method: str = "none") -> F
         for ax in line[len(tests) :]:
             ax.set_axis_off()
         for test, ax in zip(tests, line, strict=False):
-            _draw_rows(ax, table, rows, test, quantity, metric, method)
-            ax.set_xlabel(f"{'energy' if quantity == 'energy' else 'force'} {metric.upper()}")
+            _draw_rows(ax, table, rows, test, quantity)
+            ax.set_xlabel(f"{'energy' if quantity == 'energy' else 'force'} NLL")
             if quantity == QUANTITIES[0]:
                 ax.set_title(table.tests[test].replace(", energies only", ""))
         line[0].set_yticks(range(len(rows)), [ROWS[row].title for row in rows])
     return figure
 
 
-def _known(table: Table, rows: Sequence[str], test: str, quantity: Quantity, metric: str) -> bool:
-    return any(np.isfinite(table.estimate(row, test, quantity, metric).mean) for row in rows)
+def _known(table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> bool:
+    return any(np.isfinite(table.estimate(row, test, quantity, "nll").mean) for row in rows)
 
 
-def _draw_rows(
-    ax: Axes, table: Table, rows: Sequence[str], test: str, quantity: Quantity, metric: str, method: str
-) -> None:
-    values = {
-        row: [table.value(row, seed, test, method, quantity, metric) for seed in table.seeds(row)] for row in rows
-    }
-    noisy = np.concatenate([found for row, found in values.items() if row != "vanilla"] or [[np.nan]])
+def _draw_rows(ax: Axes, table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> None:
+    values = {row: [table.value(row, seed, test, "none", quantity, "nll") for seed in table.seeds(row)] for row in rows}
+    noisy = np.concatenate([found for row, found in values.items() if row != "vanilla"] or list(values.values()))
     low, high = float(np.nanmin(noisy)), float(np.nanmax(noisy))
     margin = 0.12 * max(high - low, 0.1)
     limits = (low - margin, high + 2 * margin)

@@ -1,11 +1,11 @@
 """A page that sets our rows beside the paper's."""
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
-from huefield.apps.reproduce.rows import ROWS
-from huefield.apps.reproduce.table import METHODS, QUANTITIES, REFERENCE, Estimate, Table
+from huefield.apps.reproduce.table import AFTER, METHODS, QUANTITIES, REFERENCE, Estimate, Table, published_digits
 from huefield.core.files import write_bytes
 from huefield.evaluation.markup import Cell, Part, Row, Rows, image, row_head
 from huefield.evaluation.markup import table as html_table
@@ -13,13 +13,6 @@ from huefield.evaluation.report import page_of
 from huefield.evaluation.tables import PAPER, UNKNOWN, number
 
 TITLES = {"energy": "Energies (eV)", "forces": "Force components (eV/Å)"}
-AFTER = {
-    "none": "as trained",
-    "scale": "one factor",
-    "isotonic": "isotonic",
-    "conformal": "conformal",
-    "gamma": "γ only",
-}
 CAPTIONS = {
     "reliability": (
         "Reliability",
@@ -69,7 +62,7 @@ def _paper(table: Table) -> str:
     for quantity in QUANTITIES:
         ours: list[Row] = [
             [
-                row_head(ROWS[row].title),
+                row_head(table.titled(row)),
                 *(
                     _cell(table.estimate(row, table.first_test, quantity, name), metric.digits)
                     for name, metric in zip(METRICS, PAPER, strict=True)
@@ -81,7 +74,7 @@ def _paper(table: Table) -> str:
             [
                 row_head(f"{row.data}: {row.row}"),
                 *(
-                    Cell(number(getattr(row, quantity)[name], 3 if metric.digits is None else 2))
+                    Cell(number(getattr(row, quantity)[name], published_digits(metric)))
                     for name, metric in zip(METRICS, PAPER, strict=True)
                 ),
             ]
@@ -100,7 +93,7 @@ def _against(table: Table, test: str) -> str:
     """NLL and ENCE less those of white noise, seed by seed."""
     rows: list[Row] = [
         [
-            row_head(ROWS[row].title),
+            row_head(table.titled(row)),
             *(
                 _cell(table.estimate(row, test, quantity, metric, less=REFERENCE), 3, first=metric == "nll")
                 for quantity in QUANTITIES
@@ -129,7 +122,8 @@ def _calibrations(table: Table) -> str:
             for row in table.rows:
                 found = [table.estimate(row, table.first_test, quantity, metric, method=m) for m in METHODS]
                 rows.append(
-                    [row_head(ROWS[row].title), *(_cell(e, 2) if e.mean == e.mean else Cell(UNKNOWN) for e in found)]
+                    [row_head(table.titled(row)), *(_cell(e, 2) if e.mean == e.mean else Cell(UNKNOWN) for e in found)]
                 )
             bodies.append(Rows(f"{TITLES[quantity]}: {metric.upper()}", rows))
-    return html_table([Cell("model", words=True), *(Cell(AFTER[m]) for m in METHODS)], bodies)
+    remarks = "".join(f"<p>{escape(remark)}</p>" for remark in table.remarks())
+    return html_table([Cell("model", words=True), *(Cell(AFTER[m]) for m in METHODS)], bodies) + remarks

@@ -1,21 +1,23 @@
 """How much is trained: the paper's size, and one for a pair of cores."""
 
-from abc import abstractmethod
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from huefield.apps.reproduce.rows import Row
-from huefield.apps.reproduce.sources import AbstractSource
+from huefield.apps.reproduce.rows import PAPER, Row, all_rows, rows_named
+from huefield.apps.reproduce.sources import FEW, AbstractSource, source_of
 from huefield.noise import NoiseConfig, VanillaNoise
 from huefield.potentials import PaiNN
 from huefield.training import assemble, presets, train
+from huefield.training.checkpoint import CHECKPOINTS
 from huefield.training.config import TrainConfig
 from huefield.training.job import member_folder
 from huefield.training.outcome import MODEL
 from huefield.training.reports import Report
-from huefield.training.stages import NLLStage, SquaredErrorStage, Stage
+from huefield.training.stages import SquaredErrorStage, Stage
 
 MINI_POTENTIAL = PaiNN.Config(features=32)
 RUN, MEAN = "run", "mean"
@@ -47,7 +49,7 @@ class Job:
         return self.shared(out) / self.row.name
 
 
-class AbstractSize:
+class AbstractSize(ABC):
     """Networks and steps."""
 
     @property
@@ -58,6 +60,10 @@ class AbstractSize:
     @abstractmethod
     def config(self, job: Job, out: Path) -> TrainConfig:
         """Of the training of a row; what it starts from must be there when it runs."""
+
+    def configs(self, job: Job, out: Path) -> tuple[TrainConfig, ...]:
+        """Of all that is trained for a row."""
+        return (self.config(job, out),)
 
     @abstractmethod
     def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
@@ -99,8 +105,12 @@ class MiniSize(AbstractSize):
         if isinstance(job.row.noise, VanillaNoise.Config):
             decay, steps = presets.LOWEST_RATE / self.noise_rate, sum(stage.steps for stage in later)
             later = (SquaredErrorStage(steps=steps, learning_rate=self.noise_rate, decay=decay),)
-        config = self._config(job, out, job.row.noise, jointly(later) if job.row.joint else later)
+        config = self._config(job, out, job.row.noise, job.row.objectives(later))
         return config.model_copy(update={"start_from": job.shared(out) / MEAN / MODEL})
+
+    def configs(self, job: Job, out: Path) -> tuple[TrainConfig, ...]:
+        """The mean and what a row does with it."""
+        return self.mean(job, out), self.config(job, out)
 
     def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
         """The mean first, where it is not there."""
@@ -145,15 +155,22 @@ class PaperSize(AbstractSize):
     def config(self, job: Job, out: Path) -> TrainConfig:
         """[J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training"."""
         config = presets.preset("paper", job.source.data(job.seed, job.shared(out)), job.row.noise)
-        stages = jointly(config.stages) if job.row.joint else config.stages
+        stages = job.row.objectives(config.stages)
         if self.dry_run:
             stages = tuple(stage.model_copy(update={"steps": 2}) for stage in stages)
         return config.model_copy(update={"stages": stages, "seed": job.seed})
 
     def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
-        """One member after the other, whoever has trained them: those of a job array are found and put together."""
+        """One member after the other, whoever has trained them: those of a job array are found and put together.
+
+        A run that was begun with all members in one program is gone on with as it is.
+        """
         config, run = self.config(job, out), job.folder(out) / RUN
         if (run / MODEL).exists():
+            return
+        if (run / CHECKPOINTS).exists():
+            with showing(job.title) as report:
+                train(config, run, report=report, should_stop=should_stop)
             return
         for member in range(config.members):
             if not (member_folder(run, member) / MODEL).exists():
@@ -162,6 +179,50 @@ class PaperSize(AbstractSize):
         assemble(run)
 
 
-def jointly(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """The stages with the joint likelihood of energy and forces in place of the marginals'."""
-    return tuple(s.model_copy(update={"joint": True}) if isinstance(s, NLLStage) else s for s in stages)
+@dataclass(frozen=True)
+class Plan:
+    """What a table takes."""
+
+    source: AbstractSource
+    size: AbstractSize
+    jobs: tuple[Job, ...]
+    out: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the table goes."""
+        return self.out / self.source.name
+
+
+def planned(
+    data: str = "bundled",
+    *,
+    paper_size: bool = False,
+    dry_run: bool = False,
+    rows: Sequence[str] | Literal["paper", "all"] = "paper",
+    seeds: int = 1,
+    file: Path | None = None,
+    out: Path = Path("reproduction"),
+) -> Plan:
+    """What a table takes.
+
+    Args:
+        data: bundled, acac, ani1x, transition1x, or the path of a file.
+        paper_size: whether networks and steps are the paper's.
+        dry_run: of the paper's size, two steps of each stage.
+        rows: names of them; the paper's, or all.
+        seeds: of the data split.
+        file: the published HDF5 file of ani1x or transition1x.
+        out: folder for everything; the paper's size has one in it.
+    """
+    if dry_run and not paper_size:
+        raise ValueError("--dry-run is for --size paper; the small size runs as it is")
+    size: AbstractSize = PaperSize(dry_run=dry_run) if paper_size else MiniSize()
+    if paper_size:
+        out = out / ("dry-run" if dry_run else "paper")  # or a result of one size would be taken for another's
+    source = source_of(data, file, out, {} if paper_size else FEW)
+    if isinstance(rows, str):
+        chosen = PAPER if rows == "paper" else all_rows(mixed_sizes=source.mixed_sizes)
+    else:
+        chosen = rows_named(rows)
+    return Plan(source, size, tuple(Job(source, seed, row) for seed in range(seeds) for row in chosen), out)

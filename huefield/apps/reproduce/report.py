@@ -6,17 +6,18 @@ from pathlib import Path
 from huefield.apps.reproduce.figures import save_table_figures
 from huefield.apps.reproduce.page import write_page
 from huefield.apps.reproduce.sources import AbstractSource
-from huefield.apps.reproduce.table import Table, comparison_table, largest_deviation, paper_table
+from huefield.apps.reproduce.table import Table, comparison_table, deviation, paper_table
 from huefield.core.files import write_bytes
 
 TOLERANCE = 0.1
-"""Numbers that differ by more, relative to each other, are not the same result."""
+"""Numbers that differ by more are not the same result."""
 
 
 @dataclass(frozen=True)
 class Made:
     """What there is to look at, the page first."""
 
+    table: Table
     text: str
     files: tuple[Path, ...]
 
@@ -36,18 +37,31 @@ def write_table(source: AbstractSource, out: Path, about: str) -> Made:
     splits = f"{seeds} seed{'s' if seeds > 1 else ''} of the data split"
     text = (
         f"{table.title}, {table.tests[table.first_test]}; {splits}. {about} Energies (E) in eV, force components (F) "
-        f"in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table)}"
+        f"in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table, table.first_test)}"
     )
     paths = [folder / name for name in ("report.html", "results.json", "table.md")]
     table.save(paths[1])
     write_bytes(paths[2], text.encode())
     figures = save_table_figures(table, folder / "figures")
-    write_page(paths[0], table, figures, [f"{table.title}, {splits}.", about])
-    return Made(text, (*paths, *figures))
+    write_page(paths[0], table, figures, [f"{table.title}, {splits}.", about, *table.failures()])
+    return Made(table, text, (*paths, *figures))
 
 
-def compared(source: AbstractSource, out: Path, other: Path) -> str:
+@dataclass(frozen=True)
+class Comparison:
+    """With the numbers of another run."""
+
+    text: str
+    agrees: bool
+
+
+def compared(table: Table, other: Table) -> Comparison:
     """How the numbers of the paper's table agree with those of another run."""
-    share, where = largest_deviation(Table.collected(source, out), Table.load(other))
-    verdict = "as in" if share <= TOLERANCE else "NOT as in"
-    return f"Numbers are {verdict} {other}: the largest relative difference is {share:.2g} ({where})"
+    found = deviation(table, other)
+    agrees = found.largest <= TOLERANCE
+    text = (
+        f"numbers are {'as there' if agrees else 'NOT as there'}: the largest difference is {found.largest:.2g} "
+        f"({found.where}), relative, but of likelihoods as it is"
+    )
+    alone = f". Not compared: {'; '.join(found.missing)}" if found.missing else ""
+    return Comparison(text + alone, agrees)

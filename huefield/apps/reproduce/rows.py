@@ -1,9 +1,11 @@
 """The rows of the table: the paper's three models, and those that go beyond it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.noise.base import LevelReadout
+from huefield.training.stages import NLLStage, Stage
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,19 @@ class Row:
     noise: NoiseConfig
     joint: bool = False
     """Whether the last stage maximises the joint likelihood of energy and forces, not the marginals'."""
+    energy_weight: float = 1.0
+    """How often energies count in likelihoods. The likelihood proper has one of them and 3N components of forces."""
+
+    def objectives(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+        """The stages with the likelihoods of the row."""
+
+        def changed(stage: Stage) -> Stage:
+            if not stage.trains_noise:
+                return stage
+            joint = {"joint": self.joint} if isinstance(stage, NLLStage) else {}
+            return stage.model_copy(update={"energy_weight": self.energy_weight, **joint})
+
+        return tuple(map(changed, stages))
 
     @property
     def is_coherent(self) -> bool:
@@ -43,6 +58,10 @@ BEYOND = (
     Row("colored-joint", "colored, joint likelihood", _colored(), joint=True),
     Row("colored-atom-joint", "colored, γ per atom, joint likelihood", _colored(gamma="atom"), joint=True),
     Row("colored-channels", "colored, γ per atom, 3 channels", _colored(gamma="atom", channels=3)),
+    Row("white-energies", "white, energies count 5 times", WhiteNoise.Config(), energy_weight=5),
+    Row(
+        "colored-atom-energies", "colored, γ per atom, energies count 5 times", _colored(gamma="atom"), energy_weight=5
+    ),
 )
 
 READOUTS = (
@@ -60,7 +79,7 @@ def all_rows(*, mixed_sizes: bool) -> tuple[Row, ...]:
     return (*PAPER, *BEYOND, *(READOUTS if mixed_sizes else ()))
 
 
-def rows_named(names: list[str]) -> tuple[Row, ...]:
+def rows_named(names: Sequence[str]) -> tuple[Row, ...]:
     """The rows with these names, in the order of the table."""
     unknown = [name for name in names if name not in ROWS]
     if unknown:

@@ -1,12 +1,12 @@
 """The data sets of the table: what is trained on for each seed, and what is tested on."""
 
+import hashlib
 import json
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,11 +15,14 @@ from huefield.core.files import write_bytes
 from huefield.data.ani1x import Ani1xReader
 from huefield.data.dataset import BundledData, FileData, Part, Parts, open_part
 from huefield.data.split_config import FileSplit, FormulaSplit, RandomSplit, SplitInputs
+from huefield.data.splits import SplitError
 from huefield.data.transition1x import Transition1xReader
 from huefield.training.job import require_usable
 
 LARGE_ATOMS = 20
 """Molecules of ANI-1x with more atoms are kept for the test on larger ones."""
+DIGESTED = 2**20
+"""Bytes at each end of a file by which it is told from others."""
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 
 
@@ -32,7 +35,7 @@ class Test:
     title: str
 
 
-class AbstractSource:
+class AbstractSource(ABC):
     """A data set."""
 
     name: str
@@ -44,8 +47,9 @@ class AbstractSource:
     tests: tuple[Test, ...]
     """The first one is like the training data."""
 
-    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """What must be done once before anything is trained: nothing, for most."""
+    def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """What must be done once before anything is trained on the splits of some seeds: nothing, for most."""
+        return
 
     @abstractmethod
     def data(self, seed: int, folder: Path) -> BundledData | FileData:
@@ -126,63 +130,56 @@ class OwnData(AbstractSource):
     tests = (Test("test", "as in training"),)
 
     def __init__(self, path: Path) -> None:
-        self.path, self.name, self.title = path, path.stem, path.name
+        self.path, self.name, self.title = path, f"{path.stem}-{digest(path)}", path.name
 
-    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+    def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
         """See that it can be read and split, before folders are made."""
-        require_usable(self.data(0, self.path.parent).load())
+        for seed in range(seeds):
+            try:
+                require_usable(self.data(seed, self.path.parent).load())
+            except SplitError as fault:
+                raise ValueError(f"{self.path} cannot be split into parts, seed {seed}: {fault}") from fault
 
     def data(self, seed: int, folder: Path) -> FileData:
         """Eight tenths for training."""
         return FileData(train=(_there(self.path),), split=RandomSplit(fractions=FRACTIONS, seed=seed))
 
 
-class Limits(NamedTuple):
-    """Structures of each part that are used at most; None for all."""
-
-    train: int | None = None
-    validation: int | None = None
-    test: int | None = None
-
-
-FEW = Limits(3000, 300, 1000)
-"""For a pair of cores."""
+FEW = {"train": 3000, "validation": 300, "test": 1000}
+"""Structures of each part of a published file that a pair of cores uses at most."""
 
 
 class PublishedANI1x(AbstractSource):
     """ANI-1x as it is published: one HDF5 file. It has no split; formulas are dealt out, as many as in the paper."""
 
-    name, title, mixed_sizes, batch_size = "ani1x-release", "ANI-1x", True, 4
+    title, mixed_sizes, batch_size = "ANI-1x", True, 4
     tests = (Test("test", "unseen formulas"),)
 
-    def __init__(self, path: Path, folder: Path, limits: Limits) -> None:
-        self.path, self.store, self.limits = path, folder / "ani1x.hues", limits
+    def __init__(self, path: Path, out: Path, limits: dict[str, int]) -> None:
+        self.path, self.limits, self.name = path, limits, f"ani1x-{digest(path)}"
+        self.store = out / self.name / "data" / "ani1x.hues"
 
-    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+    def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
         """Pack the file."""
         _pack(self.path, self.store, Ani1xReader(), report, should_stop)
 
     def data(self, seed: int, folder: Path) -> FileData:
         """The proportions are the paper's."""
-        few = {"train_limit": self.limits.train, "validation_limit": self.limits.validation}
-        return FileData(train=(self.store,), split=FormulaSplit(seed=seed), **few)
-
-    def test_parts(self, parts: Parts) -> dict[str, Part]:
-        """Some or all of it."""
-        return {"test": parts["test"].at_most(self.limits.test)}
+        return FileData(train=(self.store,), split=FormulaSplit(seed=seed), limits=self.limits)
 
 
 class PublishedTransition1x(AbstractSource):
     """Transition1x as it is published: one HDF5 file, with its own split by formula."""
 
-    name, title, mixed_sizes, batch_size = "transition1x", "Transition1x", True, 4
+    title, mixed_sizes, batch_size = "Transition1x", True, 4
     tests = (Test("test", "unseen formulas"),)
 
-    def __init__(self, path: Path, folder: Path, limits: Limits) -> None:
-        self.path, self.limits = path, limits
+    def __init__(self, path: Path, out: Path, limits: dict[str, int]) -> None:
+        self.path, self.limits, self.name = path, limits, f"transition1x-{digest(path)}"
+        folder = out / self.name / "data"
         self.stores = {split: folder / f"transition1x-{split}.hues" for split in ("train", "val", "test")}
 
-    def prepare(self, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+    def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
         """Pack the file, a store for each part of its split."""
         for split, store in self.stores.items():
             reader = Transition1xReader.model_validate({"split": split})
@@ -190,12 +187,11 @@ class PublishedTransition1x(AbstractSource):
 
     def data(self, seed: int, folder: Path) -> FileData:
         """The same for every seed, as the split is."""
-        few = {"train_limit": self.limits.train, "validation_limit": self.limits.validation}
-        return FileData(train=(self.stores["train"],), validation=(self.stores["val"],), **few)
+        return FileData(train=(self.stores["train"],), validation=(self.stores["val"],), limits=self.limits)
 
     def test_parts(self, parts: Parts) -> dict[str, Part]:
         """From a store of its own."""
-        return {"test": open_part("test", [self.stores["test"]]).at_most(self.limits.test)}
+        return {"test": open_part("test", [self.stores["test"]]).at_most(self.limits.get("test"))}
 
 
 def _pack(
@@ -214,19 +210,19 @@ def _pack(
 PUBLISHED = {"ani1x": PublishedANI1x, "transition1x": PublishedTransition1x}
 
 
-def source_of(name: str, file: Path | None, out: Path, limits: Limits) -> AbstractSource:
+def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -> AbstractSource:
     """A data set by its name, or a file of one's own by its path.
 
     Args:
         name: ani1x, transition1x, bundled, acac or the path of a file.
         file: the published HDF5 file of the first two.
         out: folder of the table; packed data go there.
-        limits: how much of a published file is used.
+        limits: how many structures of each part of a published file are used.
     """
     if file is not None:
         if name not in PUBLISHED:
             raise ValueError(f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data")
-        return PUBLISHED[name](_there(file), out / "data", limits)
+        return PUBLISHED[name](_there(file), out, limits)
     if name == "transition1x" or (name == "ani1x" and limits != FEW):
         raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
     return source_named(name)
@@ -250,6 +246,17 @@ def source_named(name: str) -> AbstractSource:
     raise ValueError(
         f"there is no data set and no file {name!r}: name a file, or bundled, acac, ani1x or transition1x (with --file)"
     )
+
+
+def digest(path: Path) -> str:
+    """Some letters that tell files with one name apart, from the size and both ends of a file or a store's manifest."""
+    path = path / "manifest.json" if path.is_dir() else path
+    with path.open("rb") as file:
+        ends = file.read(DIGESTED)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - DIGESTED, 0))
+        ends += file.read(DIGESTED)
+    return hashlib.sha256(ends + str(size).encode()).hexdigest()[:6]
 
 
 def _there(path: Path) -> Path:

@@ -16,12 +16,19 @@ from huefield.apps.reproduce.sources import AbstractSource
 from huefield.apps.reproduce.work import RESULT
 from huefield.core.files import write_bytes
 from huefield.core.plain import rounded
-from huefield.evaluation.tables import PAPER, UNKNOWN, markdown_rows, number
+from huefield.evaluation.tables import PAPER, UNKNOWN, Metric, markdown_rows, number
 
 Quantity = Literal["energy", "forces"]
 QUANTITIES: tuple[Quantity, ...] = ("energy", "forces")
-METHODS = ("none", "scale", "isotonic", "conformal", "gamma")
-"""Calibrations, of which none is the first."""
+AFTER = {
+    "none": "as trained",
+    "scale": "one factor",
+    "isotonic": "isotonic",
+    "conformal": "conformal",
+    "gamma": "γ only",
+}
+"""Calibrations, of which none is the first, and how people call them."""
+METHODS = tuple(AFTER)
 REFERENCE = "white"
 """The row that others are compared with."""
 CONFIDENCE = 0.95
@@ -86,6 +93,33 @@ class Table:
     def first_test(self) -> str:
         """The one that is like the training data."""
         return next(iter(self.tests))
+
+    def titled(self, row: str) -> str:
+        """Its title, and how many seeds it has where others have more."""
+        count, most = len(self.seeds(row)), max(len(self.seeds(other)) for other in self.results)
+        return ROWS[row].title + ("" if count == most else f" ({count} of {most} seeds)")
+
+    def failures(self) -> list[str]:
+        """Rows that could not be trained to their end, a line each."""
+        return [
+            f"{ROWS[row].title}, seed {seed}, failed and is left out: {found['failed']}"
+            for row, seeds in self.results.items()
+            for seed, found in seeds.items()
+            if "failed" in found
+        ]
+
+    def remarks(self) -> list[str]:
+        """What to know about calibrations: each remark once, with the rows that it is about."""
+        found: dict[str, list[str]] = {}
+        for row in self.results:
+            for seed in self.seeds(row):
+                for method, told in self.results[row][seed].get("remarks", {}).items():
+                    for text in told:
+                        rows = found.setdefault(f"{AFTER[method]}: {text}", [])
+                        rows += [] if ROWS[row].title in rows else [ROWS[row].title]
+        return [
+            f"{text} ({'all rows' if len(rows) == len(self.rows) else '; '.join(rows)})" for text, rows in found.items()
+        ]
 
     def seeds(self, row: str) -> list[int]:
         """Of a row that was trained to its end."""
@@ -161,15 +195,14 @@ class Table:
         return {**kept, "joint_nll": rounded(scores["joint_nll"], DIGITS)}
 
 
-def paper_table(table: Table, *, test: str | None = None, method: str = "none") -> str:
+def paper_table(table: Table) -> str:
     """Markdown in the form of the paper's table, its own rows below ours."""
-    where = test or table.first_test
     heads = [f"{q}: {m.heading}" if m is PAPER[0] else m.heading for q in ("E", "F") for m in PAPER]
     lines: list[list[str]] = []
     for row in table.rows:
-        values = (table.estimate(row, where, q, name, method=method) for q in QUANTITIES for name in METRICS)
+        values = (table.estimate(row, table.first_test, q, name) for q in QUANTITIES for name in METRICS)
         digits = [m.digits for _ in QUANTITIES for m in PAPER]
-        lines.append([ROWS[row].title, *(e.text(d) for e, d in zip(values, digits, strict=True))])
+        lines.append([table.titled(row), *(e.text(d) for e, d in zip(values, digits, strict=True))])
     lines += _published_lines()
     return markdown_rows(heads, lines)
 
@@ -177,46 +210,60 @@ def paper_table(table: Table, *, test: str | None = None, method: str = "none") 
 def _published_lines() -> Iterator[list[str]]:
     for row in PUBLISHED:
         numbers = [
-            (values[name], 2 if m.digits else 3)
+            (values[name], published_digits(m))
             for values in (row.energy, row.forces)
             for name, m in zip(METRICS, PAPER, strict=True)
         ]
         yield [f"*paper, {row.data}: {row.row}*", *(number(value, digits) for value, digits in numbers)]
 
 
-def comparison_table(table: Table, *, test: str | None = None, method: str = "none") -> str:
+def published_digits(metric: Metric) -> int:
+    """With how many digits the paper gives it."""
+    return 2 if metric.digits else 3
+
+
+def comparison_table(table: Table, test: str) -> str:
     """Markdown: NLL and ENCE of each row less those of white noise, and the joint NLL."""
-    where = test or table.first_test
     heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", "joint NLL"]
     lines = []
     for row in table.rows:
         changes = [
-            table.estimate(row, where, quantity, metric, method=method, less=REFERENCE).text(3)
+            table.estimate(row, test, quantity, metric, less=REFERENCE).text(3)
             for quantity in QUANTITIES
             for metric in ("nll", "ence")
         ]
-        errors = [table.estimate(row, where, quantity, "rmse", method=method).text(None) for quantity in QUANTITIES]
-        joint = table.joint_nll(row, where).text(2) if method == "none" else UNKNOWN
-        lines.append([ROWS[row].title, *changes, *errors, joint])
+        errors = [table.estimate(row, test, quantity, "rmse").text(None) for quantity in QUANTITIES]
+        lines.append([table.titled(row), *changes, *errors, table.joint_nll(row, test).text(2)])
     return markdown_rows(heads, lines)
 
 
-def largest_deviation(table: Table, other: Table) -> tuple[float, str]:
-    """How far the numbers of the paper's table are from those of another one, relative to these, and which it is.
+@dataclass(frozen=True)
+class Deviation:
+    """How far the numbers of a table are from those of another one."""
 
-    Rows, seeds and tests that only one of them has are left out.
-    """
+    largest: float
+    """Relative to the other's, of likelihoods the difference itself: 0.1 is a variance off by a tenth or so."""
+    where: str
+    missing: tuple[str, ...]
+    """Rows and seeds that only this table has, or that failed in one of the two."""
+
+
+def deviation(table: Table, other: Table) -> Deviation:
+    """Compare the numbers of the paper's table, before calibration, on all tests."""
+    if (table.source, table.tests) != (other.source, other.tests):
+        raise ValueError(f"results of {table.title} cannot be compared with those of {other.title}")
+    both = {(row, seed) for row in table.rows for seed in table.seeds(row) if seed in other.seeds(row)}
     found = [
-        (abs(ours - theirs) / max(abs(theirs), 1e-9), f"{row}, seed {seed}, {test}, {quantity} {metric}")
-        for row in table.rows
-        if row in other.results
-        for seed in set(table.seeds(row)) & set(other.seeds(row))
+        (abs(ours - theirs) / (1.0 if metric == "nll" else max(abs(theirs), 1e-9)), f"{row}, seed {seed}, {test}, "
+         f"{quantity} {metric}")
+        for row, seed in sorted(both)
         for test in table.tests
         for quantity in QUANTITIES
         for metric in METRICS
         for ours, theirs in [[t.value(row, seed, test, "none", quantity, metric) for t in (table, other)]]
         if isfinite(ours) and isfinite(theirs)
-    ]
+    ]  # fmt: skip
     if not found:
         raise ValueError("the two tables have nothing in common that could be compared")
-    return max(found)
+    alone = [f"{row}, seed {seed}" for row, seeds in table.results.items() for seed in seeds if (row, seed) not in both]
+    return Deviation(*max(found), tuple(alone))

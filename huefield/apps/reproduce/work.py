@@ -1,15 +1,16 @@
 """One row of the table at a time: trained, calibrated in every way, tested on everything, and kept."""
 
+import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
+from huefield import __version__
 from huefield.apps.calibrate import fit_calibration, fit_gamma, with_gamma_times
 from huefield.apps.predictions import Together
 from huefield.apps.reproduce.plan import RUN, AbstractSize, Job, Showing
@@ -21,7 +22,7 @@ from huefield.evaluation.summaries import Summary
 from huefield.forcefield import Ensemble
 from huefield.modelfile import load
 from huefield.noise import ColoredNoise
-from huefield.training import TrainConfig, TrainingDivergedError
+from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppedError
 from huefield.training.outcome import MODEL
 
 RESULT = "result.json"
@@ -29,69 +30,117 @@ KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "rank
 """Metrics of a quantity that results keep."""
 DIGITS = 6
 """Of numbers in results: more than is known."""
-
-
-@dataclass(frozen=True)
-class Done:
-    """How far the table is."""
-
-    finished: tuple[Job, ...]
-    elsewhere: tuple[Job, ...]
-    """Those that other processes are at work with."""
+SECONDS_TO_WAIT = 10
+"""Before it is looked again whether another process is done."""
 
 
 def work_through(
-    jobs: list[Job], size: AbstractSize, out: Path, showing: Showing, should_stop: Callable[[], bool] = lambda: False
-) -> Done:
+    jobs: Sequence[Job],
+    size: AbstractSize,
+    out: Path,
+    showing: Showing,
+    tell: Callable[[str], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
     """Do all jobs that are not done yet. Several processes may do so at the same time, and share them out.
+
+    Returns when all are done, by this process or another one.
 
     Args:
         jobs: in the order in which they are wanted.
         size: networks and steps.
         out: folder of the table.
         showing: see :data:`Showing`.
-        should_stop: is asked after each step.
+        tell: is told what is waited for, and what failed.
+        should_stop: is asked after each step, and while others are waited for.
     """
-    finished, left = list[Job](), list(jobs)
-    while True:
-        taken = [job for job in left if _done_here(job, size, out, showing, should_stop)]
-        finished += taken
-        left = [job for job in left if job not in taken]
-        if not left or not taken:
-            return Done(tuple(finished), tuple(left))
+    left, waiting = list(jobs), False
+    while left:
+        undone = [job for job in left if not _done(job, size, out, showing, tell, should_stop)]
+        if len(undone) == len(left):
+            if not waiting:
+                tell(f"another process is at work with {_named(undone)}: waiting for it")
+            _wait(should_stop)
+        waiting, left = len(undone) == len(left), undone
 
 
-def _done_here(job: Job, size: AbstractSize, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> bool:
-    """Whether a job is done, and not another process at work with it."""
+def _named(jobs: Sequence[Job]) -> str:
+    first = f"{jobs[0].row.name}, seed {jobs[0].seed}"
+    return first if len(jobs) == 1 else f"{first} and {len(jobs) - 1} more, or what they start from"
+
+
+def _wait(should_stop: Callable[[], bool]) -> None:
+    for _ in range(SECONDS_TO_WAIT):
+        if should_stop():
+            raise TrainingStoppedError("stopped while waiting for other processes")
+        time.sleep(1)
+
+
+def _done(
+    job: Job,
+    size: AbstractSize,
+    out: Path,
+    showing: Showing,
+    tell: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Whether a job is done, now or before, and not another process at work with it."""
     try:
-        do(job, size, out, showing, should_stop)
+        do(job, size, out, showing, tell, should_stop)
     except FolderInUseError:
         return False
     jax.clear_caches()  # programs of one row are of no use to the next, and half a gigabyte
     return True
 
 
-def do(job: Job, size: AbstractSize, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
+def do(
+    job: Job,
+    size: AbstractSize,
+    out: Path,
+    showing: Showing,
+    tell: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> None:
     """Train a row and write its result, unless it is there; what was trained before is gone on with."""
     folder = job.folder(out)
     folder.mkdir(parents=True, exist_ok=True)
+    settings = settings_of(job, size, out)
     with alone_in(folder):
         if (folder / RESULT).exists():
+            _require_same(folder / RESULT, settings)
             return
         begun = time.monotonic()
         try:
             size.train(job, out, showing, should_stop)
             tested = _tested(job, size.config(job, out), load(folder / RUN / MODEL))
         except TrainingDivergedError as error:
+            tell(f"{job.title} failed, and is left out of the table; remove {folder} to try it again. {error}")
             tested = {"failed": str(error)}
         result = {
             "data": job.source.name,
             "seed": job.seed,
             "row": job.row.name,
+            "settings": settings,
+            "huefield": __version__,
             "seconds_of_this_process": round(time.monotonic() - begun, 1),
             **tested,
         }
         write_bytes(folder / RESULT, (json.dumps(result) + "\n").encode())
+
+
+def settings_of(job: Job, size: AbstractSize, out: Path) -> str:
+    """A digest of how a row is trained, but for where files are."""
+    configs = [config.model_dump(mode="json", exclude={"data", "start_from"}) for config in size.configs(job, out)]
+    return hashlib.sha256(json.dumps(configs, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _require_same(path: Path, settings: str) -> None:
+    """A result of other settings must not be taken for one of these."""
+    if json.loads(path.read_text()).get("settings") != settings:
+        raise ValueError(
+            f"{path} was made with other settings, by another version of huefield perhaps: choose another folder "
+            "with --out, or remove it"
+        )
 
 
 def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]:
@@ -100,27 +149,34 @@ def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]
     blocks = {"validation": parts["validation"], **job.source.test_parts(parts)}
     everything = Together.of(blocks)
     before = everything.predicted(ensemble, "model")
-    methods = {"none": before, **dict(_calibrated(ensemble, before, everything))}
+    methods, remarks = {"none": before}, {}
+    for method, predicted, told in _calibrated(ensemble, before, everything):
+        methods[method], remarks[method] = predicted, list(told)
     return {
-        "tests": {name: {method: scores(summarise(each[name])) for method, each in methods.items()} for name in blocks},
+        "remarks": {method: told for method, told in remarks.items() if told},
+        "tests": {
+            name: {method: scores(summarise(each[name])) for method, each in methods.items() if each} for name in blocks
+        },
         "noise": rounded({n: np.asarray(v) for n, v in ensemble.members.noise.watched().items()}, DIGITS),
     }
 
 
 def _calibrated(
     ensemble: Ensemble, before: dict[str, Predictions], everything: Together
-) -> Iterator[tuple[str, dict[str, Predictions]]]:
-    """By method: predictions with calibrated variances."""
+) -> Iterator[tuple[str, dict[str, Predictions], tuple[str, ...]]]:
+    """Of each method: its name, predictions with calibrated variances, and what to know about the fit."""
     for method in ("scale", "isotonic", "conformal"):
         try:
-            calibration = fit_calibration(before["validation"], method).calibration
-        except ValueError:
-            continue  # too few validation data for it
-        yield method, {name: each.calibrated(calibration) for name, each in before.items()}
+            fit = fit_calibration(before["validation"], method)
+        except ValueError as fault:  # too few validation data for it
+            yield method, {}, (str(fault),)
+            continue
+        yield method, {name: each.calibrated(fit.calibration) for name, each in before.items()}, fit.remarks
     if isinstance(ensemble.members.noise, ColoredNoise):
         doubled = everything.predicted(with_gamma_times(ensemble, 2.0), "twice γ")
-        factor = fit_gamma(before["validation"], doubled["validation"]).factor
-        yield "gamma", everything.predicted(with_gamma_times(ensemble, factor), "other γ")
+        gamma = fit_gamma(before["validation"], doubled["validation"])
+        changed = everything.predicted(with_gamma_times(ensemble, gamma.factor), "other γ")
+        yield "gamma", changed, (gamma.remark,) if gamma.remark else ()
 
 
 def scores(found: Evaluation) -> dict[str, Any]:
