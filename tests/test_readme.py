@@ -73,3 +73,14 @@ def test_python_in_the_architecture_page_runs() -> None:
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
         exec(block, names)  # noqa: S102
     assert names["MyConfig"].model_validate({"potential": {"kind": "mlp"}, "noise": {"kind": "constant"}})
+
+
+@pytest.mark.parametrize("page", sorted((README.parent / "docs").glob("*.md")), ids=lambda page: page.stem)
+def test_what_pages_link_to_is_there(page: Path) -> None:
+    """Files, and functions and classes that a link to a module names."""
+    for name, target in re.findall(r"\[([^\]]+)\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
+        path = page.parent / target
+        assert path.exists(), f"{page.name} links to {target}"
+        if path.suffix == ".py" and name.startswith("`"):
+            symbol = name.strip("`").split(".")[-1]
+            assert re.search(rf"^\s*(def|class) {symbol}\b", path.read_text(), re.MULTILINE), f"{name} in {target}"
