@@ -110,7 +110,7 @@ def _in_blocks(
     num_atoms = neighbours.index.shape[0]
     if num_atoms <= rows:
         return _one_block(function, atoms, weights, (atoms, neighbours.index, slots))
-    count = -(-num_atoms // rows)
+    count, rows = even_blocks(num_atoms, rows)
 
     def blocks(array: Shaped[Array, " A *rest"]) -> Shaped[Array, " n rows *rest"]:
         padded = jnp.pad(array, [(0, count * rows - num_atoms)] + [(0, 0)] * (array.ndim - 1))
@@ -125,6 +125,12 @@ def _in_blocks(
     total, by_block = jax.lax.scan(add_block, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), like), split)
     summed, by_slot = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:num_atoms], by_block)
     return _Result(summed, by_slot, total)
+
+
+def even_blocks(num_rows: int, most: int) -> tuple[int, int]:
+    """How many blocks of how many rows each: as few as can be, and of them the shortest, or padding costs work."""
+    count = -(-num_rows // most)
+    return count, -(-num_rows // count)
 
 
 _Block = tuple[PyTree, Int[Array, "rows K"], _Slots]

@@ -144,6 +144,13 @@ def test_wide_functions_get_small_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
     assert sizes == [pairwise.BLOCK_SLOTS // SLOTS, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("rows", "most", "blocks"), [(96, 85, (2, 48)), (96, 96, (1, 96)), (7, 3, (3, 3)), (5, 1, (5, 1)), (3, 100, (1, 3))]
+)
+def test_blocks_are_of_equal_size_and_hardly_padded(rows: int, most: int, blocks: tuple[int, int]) -> None:
+    assert pairwise.even_blocks(rows, most) == blocks
+
+
 def test_members_are_summed_and_differentiated_under_vmap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 3 * SLOTS)
     positions, atoms, weights = inputs()
