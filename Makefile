@@ -41,6 +41,7 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+	MYPYPATH=benchmarks:benchmarks/painn $(BIN)/mypy benchmarks/*.py
 
 layers: $(READY)
 	$(BIN)/lint-imports

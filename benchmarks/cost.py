@@ -9,6 +9,7 @@ what XLA counts in the compiled step. Assumptions about the GPU are the constant
 import json
 import sys
 from pathlib import Path
+from typing import Literal
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "painn"))
@@ -32,7 +33,7 @@ PAPER_DAYS = 7.0
 """[J23]: "up to 7 days" for a member on this GPU."""
 
 
-def measured(noise: str) -> dict[str, float]:
+def measured(noise: Literal["colored", "vanilla"]) -> dict[str, float]:
     """Seconds and arithmetic of a step."""
     training = Training(Job("train", "molecules", features=256, noise=noise), batch_of(systems("molecules")))
     compiled = training.step.lower(training.observed, training.state).compile()

@@ -56,7 +56,8 @@ def main() -> None:
     def whole() -> None:
         predict_part(ensemble, part, "benchmark")
 
-    bare(), whole()
+    bare()
+    whole()
     times = [(seconds(bare), seconds(whole)) for _ in range(given.rounds)]
     best = [min(column) for column in zip(*times, strict=True)]
     result = {

@@ -89,7 +89,8 @@ def measured(job: Job, out: Path) -> dict[str, float]:
 
 def main() -> None:
     """Look at all that is trained."""
-    out, results = Path(sys.argv[1]), {}
+    out = Path(sys.argv[1])
+    results: dict[str, dict[str, dict[str, float]]] = {}
     for name in ("bundled", "acac", "ani1x"):
         for row in rows_named(ROWS):
             job = Job(source_named(name), 0, row)

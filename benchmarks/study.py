@@ -68,8 +68,9 @@ def scored(ensemble: "Ensemble", part: Any, config: "TrainConfig", run: Path) ->
     """Errors of an ensemble whose run is in this folder."""
     from huefield.data.references import AtomicReferences
     from huefield.training.feed import Prepared
+    from huefield.training.job import cutoff_of
     from huefield.training.scoring import score, shapes_for
 
     references = AtomicReferences.load(run / "references.json")
-    data = Prepared.of(part, config.model.potential.cutoff_angstrom, references)
+    data = Prepared.of(part, cutoff_of(config), references)
     return score(ensemble, data, shapes_for([data], SCORED_AT_ONCE))

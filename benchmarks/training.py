@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def bare_program(data: Path, features: int, members: int) -> tuple[Any, Any, Any
     return program, states, next(feed.start(Place()))[1]
 
 
-JOBS = {
+JOBS: dict[str, Callable[[Path, int, int], Any]] = {
     "run_relative_to_bare": run_relative_to_bare,
     "five_relative_to_one": five_relative_to_one,
     "one": lambda data, features, steps: step_of_run(data, features, 1, max(steps // 2, 30)),

@@ -118,10 +118,7 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
     return {
         "skipped": sum({event["stage"]: event["skipped"][0] for event in steps}.values()),
         "largest_gradient": max(event["gradient_norm"][0] or 0.0 for event in steps),
-        **{
-            when: errors_of(name, config, folder / f"candidates/{when}.safetensors", folder)
-            for when in ("best", "last")
-        },
+        **{when: errors_of(name, config, when, folder) for when in ("best", "last")},
         "validation": [
             {key: event[key] if key in ("kind", "step") else event[key][0] for key in columns}
             for event in history
@@ -133,7 +130,9 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
 def trained_mean(name: str, row: str, write_scale: float | None) -> dict[str, Any]:
     """Train a mean: its errors."""
     from huefield.potentials import painn
+    from huefield.training import job
 
+    job._compiled_build.cache_clear()  # or the scale of an earlier mean would stay
     usual = painn.WRITE_SCALE
     painn.WRITE_SCALE = usual if write_scale is None else write_scale
     found = trained(name, row, {}, None)
@@ -196,9 +195,9 @@ def main() -> None:
     for name in given.data:
         done = kept(RESULTS).get(name, {})
         usual, plain = MEANS
-        if usual not in done:
-            keep_and_tell(name, usual, trained_mean(name, usual, MEANS[usual]))
         mean = WORK / name / usual / "model.safetensors"
+        if usual not in done or not mean.exists():
+            keep_and_tell(name, usual, trained_mean(name, usual, MEANS[usual]))
         for row in given.only or ROWS:
             if row not in done:
                 keep_and_tell(name, row, trained(name, row, ROWS[row], mean))

@@ -17,7 +17,7 @@ import numpy as np  # noqa: E402
 from cases import CUTOFF_ANGSTROM, ELEMENTS, System, systems  # noqa: E402
 
 from huefield import Ensemble, ForceField  # noqa: E402
-from huefield.core import Graph  # noqa: E402
+from huefield.core import Graph, Labels  # noqa: E402
 from huefield.core.structure import Structure  # noqa: E402
 from huefield.data.batching import Batch, make_batch  # noqa: E402
 from huefield.forcefield import _compiled_joint  # noqa: E402
@@ -26,7 +26,7 @@ from huefield.potentials import PaiNN  # noqa: E402
 from huefield.training.stages import NLLStage, SquaredErrorStage  # noqa: E402
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step  # noqa: E402
 
-Observed = tuple[Any, ...]
+Observed = tuple[Graph, Labels]
 OPTIMISER = OptimiserConfig()
 
 
@@ -63,12 +63,13 @@ class Training:
         stage = NLLStage(steps=1000) if job.noise == "colored" else SquaredErrorStage(steps=1000)
 
         def one(observed: Observed, state: MemberState) -> tuple[MemberState, StepMetrics]:
-            return step(state, *observed, stage, OPTIMISER)
+            graph, labels = observed
+            return step(state, graph, labels, stage, OPTIMISER)
 
         self.observed = (batch.graph, batch.labels)
         begun = start(config_of(job).build(key=jax.random.key(0)), optimiser_for(stage, OPTIMISER))
         self.state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, begun)  # none in two places: donated
-        self.step = eqx.filter_jit(one, donate="all-except-first")
+        self.step: Any = eqx.filter_jit(one, donate="all-except-first")
 
     def __call__(self) -> None:
         """One step."""
