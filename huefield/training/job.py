@@ -35,7 +35,7 @@ from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.forcefield import Ensemble, ForceField
 from huefield.modelfile import load
-from huefield.training.checkpoint import saying_what_is_safe
+from huefield.training.checkpoint import CHECKPOINTS, saying_what_is_safe
 from huefield.training.config import TrainConfig, to_yaml
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import TAG, Feed, Prepared, validation_batches
@@ -75,9 +75,21 @@ def train(
     if member is not None and not 0 <= member < config.members:
         raise ValueError(f"there is no member {member}: the configuration has {config.members}, counted from 0")
     folder = Path(out) if member is None else member_folder(Path(out), member)
+    if member is None:
+        _require_no_members_alone(folder, config.members)
     with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder):
         return _train(
             config, folder, range(config.members) if member is None else range(member, member + 1), report, should_stop
+        )
+
+
+def _require_no_members_alone(folder: Path, members: int) -> None:
+    """Raise where members were trained one by one: all of them together would start from nothing beside them."""
+    alone = [name for name in range(members) if (member_folder(folder, name) / CHECKPOINTS).exists()]
+    if alone and not (folder / CHECKPOINTS).exists():
+        raise ValueError(
+            f"{folder} has members that were trained alone ({', '.join(map(str, alone))}): go on with --member, put "
+            "them together with huefield assemble, or train all of them into another folder"
         )
 
 

@@ -25,7 +25,14 @@ from huefield.apps.reproduce.published import METRICS, PUBLISHED
 from huefield.apps.reproduce.report import compared, write_table
 from huefield.apps.reproduce.rows import PAPER, ROWS, all_rows, rows_named
 from huefield.apps.reproduce.sources import FEW, Bundled, OwnData, SmallANI1x, digest, source_named, source_of
-from huefield.apps.reproduce.table import Estimate, Table, comparison_table, deviation, paper_table
+from huefield.apps.reproduce.table import (
+    Estimate,
+    Table,
+    comparison_table,
+    deviation,
+    paper_table,
+    require_comparable,
+)
 from huefield.apps.reproduce.work import RESULT, settings_of, work_through
 from huefield.core.files import alone_in
 from huefield.potentials import PaiNN
@@ -178,6 +185,20 @@ class TestTable:
         with pytest.raises(ValueError, match="results of data cannot be compared with those of AcAc"):
             deviation(fabricated({"white": [1.0]}), Table("acac", "AcAc", other.tests, other.results))
 
+    def test_what_cannot_be_compared_is_said_beforehand(self) -> None:
+        with pytest.raises(ValueError, match="results of bundled data cannot be compared with those of data"):
+            require_comparable(Bundled(), [("white", 0)], fabricated({"white": [1.0]}))
+        ours = Table("bundled", "bundled data", {}, fabricated({"white": [1.0]}).results)
+        require_comparable(Bundled(), [("colored", 0), ("white", 0)], ours)
+        with pytest.raises(ValueError, match="no row and seed in common"):
+            require_comparable(Bundled(), [("white", 1), ("colored", 0)], ours)
+
+    @pytest.mark.parametrize("content", ["3\nwater\n", "[]", '{"rows": {}}'])
+    def test_a_file_without_results_is_named(self, content: str, tmp_path: Path) -> None:
+        (tmp_path / "other").write_text(content)
+        with pytest.raises(ValueError, match="other has no results of a table"):
+            Table.load(tmp_path / "other")
+
 
 class TestFigures:
     def test_a_table_of_vanilla_alone_can_be_drawn(self) -> None:
@@ -228,7 +249,11 @@ class TestSources:
             source_named("nosuch")
         monkeypatch.setenv("HUEFIELD_DATA", str(tmp_path))
         with pytest.raises(FileNotFoundError, match="HUEFIELD_DATA"):
-            source_named("acac").data(0, tmp_path)
+            source_named("acac").prepare(1, lambda progress: None, lambda: False)
+        with pytest.raises(FileNotFoundError, match="HUEFIELD_DATA"):
+            source_named("ani1x").prepare(1, lambda progress: None, lambda: False)
+        with pytest.raises(FileNotFoundError, match="--file is the HDF5 file of ani1x"):
+            source_of("ani1x", tmp_path / "x.h5", tmp_path, FEW)
         with pytest.raises(ValueError, match="published HDF5 file of transition1x"):
             source_of("transition1x", None, tmp_path, FEW)
         with pytest.raises(ValueError, match="--file is for the published files of ani1x and transition1x"):
@@ -385,8 +410,8 @@ class TestPaperSize:
         assert "--array=0-14" in script.read_text()
 
     def test_the_script_trains_each_member_of_each_row_and_queues_again_what_was_stopped(self, tmp_path: Path) -> None:
-        plan = planned(str(write_waters(tmp_path / "w.xyz", 20)), paper_size=True, out=tmp_path)
-        written_commands(plan, "")
+        plan = planned(str(write_waters(tmp_path / "w.xyz", 20)), paper_size=True, out=tmp_path / "my out")
+        assert f"sbatch '{plan.folder / 'members.sh'}'" in written_commands(plan, "")
         for name, body in (("srun", 'echo "$@"; exit 130'), ("scontrol", 'echo "$@"')):
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
             (tmp_path / name).chmod(0o755)
@@ -422,6 +447,21 @@ def test_what_is_there_more_than_once_is_said_before_anything_is_trained(tmp_pat
         OwnData(tmp_path / "twice.xyz").prepare(1, lambda progress: None, lambda: False)
 
 
+def test_a_file_needs_forces_and_some_structures(tmp_path: Path) -> None:
+    waters = write_waters(tmp_path / "w.xyz", 20)
+    bare = tmp_path / "bare.xyz"
+    bare.write_text(waters.read_text().replace("forces:R:3", "push:R:3"))
+    with pytest.raises(ValueError, match=r"no structure of .*bare.xyz has forces"):
+        OwnData(bare).prepare(1, lambda progress: None, lambda: False)
+    with pytest.raises(ValueError, match="has 3 structures, but a table needs at least 20"):
+        OwnData(write_waters(tmp_path / "few.xyz", 3)).prepare(1, lambda progress: None, lambda: False)
+
+
+def test_the_page_names_every_row() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
+    assert [name for name in ROWS if f"`{name}`" not in page] == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -430,6 +470,7 @@ def test_what_is_there_more_than_once_is_said_before_anything_is_trained(tmp_pat
         (("--dry-run",), "--dry-run is for --size paper"),
         (("--commands",), "--commands is for --size paper"),
         (("--size", "paper", "--data", "ani1x"), "Name it with --file"),
+        (("--size", "paper"), "say which data with --data"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

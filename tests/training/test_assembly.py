@@ -57,6 +57,11 @@ def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path:
     np.testing.assert_allclose(*[list(each.values()) for each in scores], rtol=1e-8)
 
 
+def test_all_members_are_not_begun_beside_those_trained_alone(data: Path, apart: Path) -> None:
+    with pytest.raises(ValueError, match=r"trained alone \(0, 1\): go on with --member"):
+        train(config_for(data, precision="float64"), apart)
+
+
 @pytest.mark.slow
 def test_the_best_of_each_where_the_configuration_says_so(data: Path, tmp_path: Path) -> None:
     config = config_for(data, selection="member", members=1)

@@ -1,5 +1,7 @@
 """How to run a table of the paper's size: on one GPU, on a node with several, as a job array."""
 
+import shlex
+
 from huefield.apps.reproduce.plan import RUN, PaperSize, Plan
 from huefield.core.files import write_bytes
 from huefield.training.config import to_yaml
@@ -23,7 +25,9 @@ def written_commands(plan: Plan, command: str) -> str:
     members = configs[0].members
     script = plan.folder / SCRIPT
     write_bytes(script, _script([str(folder) for folder in folders], members).encode())
-    trains = "\n".join(f"  huefield train {folder / CONFIG} --out {folder / RUN}" for folder in folders)
+    trains = "\n".join(
+        "  " + shlex.join(["huefield", "train", str(folder / CONFIG), "--out", str(folder / RUN)]) for folder in folders
+    )
     return f"""Wrote {", ".join(str(folder / CONFIG) for folder in folders)} and {script}
 
 One GPU, one member after the other:
@@ -33,20 +37,22 @@ A node with several GPUs: members are spread over them, and batches over what is
 {trains}
 
 Slurm, a job for each member of each row:
-  sbatch {script}
+  sbatch {shlex.quote(str(script))}
 
-All of them go on where they were when they are started again. When members are trained, the first command puts them
-together and makes the table.
+Choose one of them: each goes on where it was when it is started again, but the second does not take over members that
+one of the others has trained. When members are trained, the first command puts them together and makes the table.
 """
 
 
 def _script(folders: list[str], members: int) -> str:
     """For Slurm. Whoever is stopped before the time limit has saved, ends with 130 and is queued again."""
-    rows = "\n".join(f"  {folder}" for folder in folders)
+    rows = "\n".join(f"  {shlex.quote(folder)}" for folder in folders)
     return f"""#!/bin/bash
 #SBATCH --array=0-{len(folders) * members - 1}
 #SBATCH --gpus=1
+#SBATCH --requeue
 #SBATCH --signal=TERM@120
+# Add what your queue wants: --time, --partition, --cpus-per-task, --mem; activate the environment that has huefield.
 rows=(
 {rows}
 )

@@ -24,6 +24,8 @@ LARGE_ATOMS = 20
 DIGESTED = 2**20
 """Bytes at each end of a file by which it is told from others."""
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+FEWEST = 20
+"""Structures of a file of one's own: two for validation and two for the test."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ class AcAc(AbstractSource):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """See that all files are there."""
+        for name in ("train_300K", *self.files):
+            _there(self.folder / f"{name}.xyz")
+
     def data(self, seed: int, folder: Path) -> FileData:
         """450 structures for training and 50 for validation."""
         split = RandomSplit(fractions={"train": 0.9, "validation": 0.1}, seed=seed)
@@ -109,6 +116,10 @@ class SmallANI1x(AbstractSource):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
+        """See that the file is there."""
+        _there(self.path)
 
     def data(self, seed: int, folder: Path) -> FileData:
         """Formulas are dealt out by the seed, but for the large ones."""
@@ -133,7 +144,17 @@ class OwnData(AbstractSource):
         self.path, self.name, self.title = path, f"{path.stem}-{digest(path)}", path.name
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """See that it can be read and split, before folders are made."""
+        """See that it can be read and split and has forces, before folders are made."""
+        blocks = list(open_part("all", [_there(self.path)]).blocks())
+        count = sum(map(len, blocks))
+        if count < FEWEST:
+            raise ValueError(
+                f"{self.path} has {count} structures, but a table needs at least {FEWEST}, better hundreds"
+            )
+        if not any(block.has_forces.any() for block in blocks):
+            raise ValueError(
+                f"no structure of {self.path} has forces, which half of the table is about: are they named otherwise?"
+            )
         for seed in range(seeds):
             try:
                 require_usable(self.data(seed, self.path.parent).load())
@@ -222,7 +243,9 @@ def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -
     if file is not None:
         if name not in PUBLISHED:
             raise ValueError(f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data")
-        return PUBLISHED[name](_there(file), out, limits)
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {file}: --file is the HDF5 file of {name}, as it is published")
+        return PUBLISHED[name](file, out, limits)
     if name == "transition1x" or (name == "ani1x" and limits != FEW):
         raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
     return source_named(name)
@@ -262,7 +285,7 @@ def digest(path: Path) -> str:
 def _there(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(
-            f"there is no {path}: say where the data sets are with the environment variable HUEFIELD_DATA, or name "
-            "a file of your own"
+            f"there is no {path}: say where the data sets are with the environment variable HUEFIELD_DATA (without it, "
+            "they are looked for in a folder named data)"
         )
     return path

@@ -1,7 +1,7 @@
 """Results of all rows and seeds of a data set, put together: means, intervals, differences."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite, nan, sqrt
 from pathlib import Path
@@ -174,7 +174,10 @@ class Table:
     @classmethod
     def load(cls, path: Path) -> "Table":
         """What :meth:`save` wrote."""
-        return cls.from_dict(json.loads(path.read_text()))
+        try:
+            return cls.from_dict(json.loads(path.read_text()))
+        except (ValueError, KeyError, TypeError, AttributeError) as fault:
+            raise ValueError(f"{path} has no results of a table: give a results.json of huefield reproduce") from fault
 
     def _slim(self, found: dict[str, Any]) -> dict[str, Any]:
         if "failed" in found:
@@ -246,6 +249,14 @@ class Deviation:
     where: str
     missing: tuple[str, ...]
     """Rows and seeds that only this table has, or that failed in one of the two."""
+
+
+def require_comparable(source: AbstractSource, rows: Iterable[tuple[str, int]], other: Table) -> None:
+    """Raise if a table of these rows and seeds will have nothing that could be compared with another one."""
+    if source.name != other.source:
+        raise ValueError(f"results of {source.title} cannot be compared with those of {other.title}")
+    if not any(seed in other.seeds(row) for row, seed in rows):
+        raise ValueError("the two tables have no row and seed in common that could be compared")
 
 
 def deviation(table: Table, other: Table) -> Deviation:
