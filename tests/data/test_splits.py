@@ -249,7 +249,7 @@ def test_shared_configurations_are_named_with_parts_and_indices() -> None:
     assert str(caught.value).splitlines()[1:] == [
         "1 of 'validation' are in 'train' too: 0 = 5",
         "4 of 'test' are in 'train' too: 2 = 4, 2 = 7, 2 = 8, ...",
-        "Take them out with without_shared, or say allow_shared if they may be there",
+        "Leave one of each in the data, or say allow_shared in the split if they may be there",
     ]
 
 
