@@ -39,8 +39,9 @@ A node with several GPUs: members are spread over them, and batches over what is
 Slurm, a job for each member of each row:
   sbatch {shlex.quote(str(script))}
 
-Choose one of them: each goes on where it was when it is started again, but the second refuses to start beside members that
-one of the others has trained. When members are trained, the first command puts them together and makes the table.
+Choose one of them: each goes on where it was when it is started again, but the second refuses to start beside
+members that one of the others has trained. When members are trained, the first command puts them together and makes
+the table.
 """
 
 
