@@ -132,7 +132,7 @@ class Ensemble(eqx.Module):
         if num_members != int(num_members) or num_members < 1:
             raise ValueError(f"an ensemble has a whole number of members from 1, but num_members is {num_members}")
         keys = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(num_members))
-        return cls(eqx.filter_vmap(lambda k: config.build(key=k))(keys), strategy)
+        return cls(build_members(config, keys), strategy)
 
     @property
     def num_members(self) -> int:
@@ -289,6 +289,12 @@ class Ensemble(eqx.Module):
     def _member_distributions(self, graph: Graph, strain: bool = False) -> Gaussian:
         """The distribution of each member; its arrays have a leading axis M, which only ``mixture`` understands."""
         return map_members(lambda member: member(graph, strain=strain), self.members, self.strategy)
+
+
+@eqx.filter_jit
+def build_members(config: ForceField.Config, keys: Key[Array, " M"]) -> ForceField:
+    """Members with random weights, one for each key, on a leading axis."""
+    return eqx.filter_vmap(lambda key: config.build(key=key))(keys)
 
 
 @eqx.filter_jit

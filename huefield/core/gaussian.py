@@ -91,6 +91,7 @@ class Gaussian(eqx.Module):
             dense += factor.T @ factor
         return dense
 
+    @eqx.filter_jit
     def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
         """One draw of energies and forces that are consistent with each other; structures are drawn independently."""
         energy_key, forces_key, latent_key, strain_key = _keys(key)
@@ -109,6 +110,7 @@ class Gaussian(eqx.Module):
 
         return jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
 
+    @eqx.filter_jit
     def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
         """``count`` independent draws."""
         draws = jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
@@ -124,6 +126,10 @@ class Gaussian(eqx.Module):
         require_shape("energy", energy, (self.partition.num_structures,))
         known = jnp.ones(energy.shape, bool) if mask is None else mask
         require_shape("mask", known, energy.shape)
+        return self._given_energy(energy, known)
+
+    @eqx.filter_jit
+    def _given_energy(self, energy: Float[Array, " S"], known: Bool[Array, " S"]) -> "Gaussian":
         noise, spread = self.aleatoric, self.epistemic
         noise_var = self.diagonal.energy
         noise_gain, noise_root = observe_scalar(jnp.where(known, noise.energy, 0.0), noise_var)
@@ -155,10 +161,14 @@ class Gaussian(eqx.Module):
         energy has none, as in the colored model. Nothing observed gives 0.
         """
         self._require_density(labels)
+        return self._density(labels)
+
+    @eqx.filter_jit
+    def _density(self, labels: Labels) -> Float[Array, " S"]:
         energy = jnp.where(labels.energy_mask, labels.energy, self.mean.energy)
         variance = jnp.where(labels.energy_mask, self.variance().energy, 1.0)
         energy_term = log_density(energy - self.mean.energy, variance)
-        given = self.condition_on_energy(energy, labels.energy_mask)
+        given = self._given_energy(energy, labels.energy_mask)
         forces_term = atomwise_log_prob(
             jnp.where(labels.forces_mask[:, None], labels.forces - given.mean.forces, 0.0),
             self.diagonal.forces,

@@ -18,7 +18,6 @@ import hashlib
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,13 @@ from jaxtyping import Array, Key
 from huefield.core.files import alone_in, require_writable, write_bytes
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
-from huefield.forcefield import Ensemble, ForceField
+from huefield.forcefield import Ensemble, ForceField, build_members
 from huefield.modelfile import load
 from huefield.training.checkpoint import CHECKPOINTS, saying_what_is_safe
 from huefield.training.config import TrainConfig, to_yaml
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import TAG, Feed, Prepared, validation_batches
-from huefield.training.mesh import KEPT_PROGRAMS, Layout, first_process
+from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.reports import Report
 from huefield.training.run import Run, Setting
@@ -223,14 +222,9 @@ def initial_ensemble(
         return transferred(saved, config.model, members).with_atom_energies(energies)
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
     scale = force_scale(data)
-    built = _compiled_build(config.model)(keys)
+    built = build_members(config.model, keys)
     scaled = eqx.filter_vmap(lambda member: ForceField(member.potential.with_energy_scale(scale), member.noise))(built)
     return Ensemble(scaled).with_atom_energies(energies)
-
-
-@lru_cache(KEPT_PROGRAMS)
-def _compiled_build(config: ForceField.Config) -> Callable[[Key[Array, " M"]], ForceField]:
-    return eqx.filter_jit(eqx.filter_vmap(lambda key: config.build(key=key)))
 
 
 def force_scale(data: Prepared) -> float:

@@ -2,7 +2,8 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -103,9 +104,9 @@ def table(
         if commands:
             typer.echo(written_commands(plan, _without(sys.argv, "--commands")))
             return
-        left = sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs)
-        typer.echo(f"{left} of {len(plan.jobs)} rows are to be trained, into {plan.folder}", err=True)
-        work_through(plan.jobs, plan.size, plan.out, _showing, _tell, should_stop)
+        rows_left = _RowsLeft(lambda: sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs))
+        _tell(f"{rows_left.at_first} of {len(plan.jobs)} rows are to be trained, into {plan.folder}")
+        work_through(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop)
     made = write_table(plan.source, plan.out, plan.size.about)
     typer.echo(made.text)
     typer.echo("Wrote " + ", ".join(map(str, made.files)))
@@ -125,10 +126,26 @@ def _tell(text: str) -> None:
     typer.echo(text, err=True)
 
 
-@contextmanager
-def _showing(what: str) -> "Iterator[Report]":
-    from huefield.apps.cli.progress import run_progress
+class _RowsLeft:
+    """Says before each training how many rows are left, whoever trains them, and how long that may take."""
 
-    typer.echo(what, err=True)
-    with run_progress() as report:
-        yield report
+    def __init__(self, count: Callable[[], int]) -> None:
+        self._count, self.at_first, self._begun = count, count(), time.monotonic()
+
+    @contextmanager
+    def showing(self, what: str) -> "Iterator[Report]":
+        from huefield.apps.cli.progress import run_progress
+
+        _tell(f"{what}{self._outlook()}")
+        with run_progress() as report:
+            yield report
+
+    def _outlook(self) -> str:
+        from huefield.apps.cli.progress import duration
+
+        left = self._count()
+        done = self.at_first - left
+        if not done:
+            return ""
+        rows = "1 row" if left == 1 else f"{left} rows"
+        return f" ({rows} left, about {duration((time.monotonic() - self._begun) / done * left)})"
