@@ -1,7 +1,7 @@
 """Puts results of ``huefield reproduce table`` into the repository: JSON, pictures, and tables of docs/reproduction.md.
 
 python benchmarks/reproduction.py take FOLDER     takes over what is in the folder, then draws
-python benchmarks/reproduction.py restore FOLDER  puts results back there: ``huefield reproduce`` trains only others
+python benchmarks/reproduction.py restore FOLDER  puts them there: ``huefield reproduce`` trains only others
 python benchmarks/reproduction.py draw            pictures and tables again, from benchmarks/results/reproduction
 
 Tables stand in the page between lines ``<!-- NAME -->`` and ``<!-- end -->``, which are left in place.
@@ -10,6 +10,7 @@ Tables stand in the page between lines ``<!-- NAME -->`` and ``<!-- end -->``, w
 import argparse
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from study import HERE, IMAGES
@@ -29,7 +30,7 @@ from huefield.apps.reproduce.table import (
     paper_table,
 )
 from huefield.apps.reproduce.work import RESULT
-from huefield.core.files import write_bytes
+from huefield.core.files import alone_in, write_bytes
 from huefield.evaluation.figures import DPI
 from huefield.evaluation.plots import publication_style
 from huefield.evaluation.tables import markdown_rows
@@ -101,10 +102,16 @@ def filled(text: str, place: str, content: str) -> str:
 
 
 def take(folder: Path) -> None:
-    """Keep the results of a folder."""
+    """Keep the results of a folder, beside those of other rows and seeds."""
+    before = {table.source: table for table in kept_tables()}
     for name in SETS:
         if (folder / name).exists():
-            Table.collected(source_named(name), folder).save(RESULTS / f"{name}.json")
+            table = Table.collected(source_named(name), folder)
+            kept = before[name].results if name in before else {}
+            results = {row: {**kept.get(row, {}), **table.results.get(row, {})} for row in ROWS}
+            replace(table, results={row: seeds for row, seeds in results.items() if seeds}).save(
+                RESULTS / f"{name}.json"
+            )
 
 
 def restore(folder: Path) -> None:
@@ -114,7 +121,9 @@ def restore(folder: Path) -> None:
             for seed, result in seeds.items():
                 path = Job(source_named(table.source), seed, ROWS[row]).folder(folder) / RESULT
                 path.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(path, (json.dumps(result) + "\n").encode())
+                with alone_in(path.parent):
+                    if not path.exists():
+                        write_bytes(path, (json.dumps(result) + "\n").encode())
 
 
 def kept_tables() -> list[Table]:

@@ -4,7 +4,7 @@ python benchmarks/variance.py [--data acac|mixed] [--only NAME ...] [--core N]  
 python benchmarks/variance.py --draw                                               draws what is there
 
 On two sets: AcAc at 300 K (450 structures of one size; needs BOTNet-datasets in $HUEFIELD_DATA/acac), and the bundled
-molecules and reactions (1 000 structures of 3 to 20 atoms). The mean is trained once for each (squared errors), and all
+molecules and reactions (1 000 structures of 3 to 12 atoms). The mean is trained once for each (squared errors), and all
 rows start from it, but for those that say "from the start". Scored on structures that were seen in no way, with the
 parameters of the last step, as an ensemble has them. Results go to benchmarks/results/variance.json as they are found.
 """
@@ -129,14 +129,18 @@ def trained(name: str, row: str, overrides: dict[str, Any], start_from: Path | N
 
 def trained_mean(name: str, row: str, write_scale: float | None) -> dict[str, Any]:
     """Train a mean: its errors."""
-    from huefield.potentials import painn
-    from huefield.training import job
+    import jax
 
-    job._compiled_build.cache_clear()  # or the scale of an earlier mean would stay
+    from huefield.potentials import painn
+
     usual = painn.WRITE_SCALE
-    painn.WRITE_SCALE = usual if write_scale is None else write_scale
-    found = trained(name, row, {}, None)
-    painn.WRITE_SCALE = usual
+    jax.clear_caches()  # or the scale of an earlier mean would stay
+    try:
+        painn.WRITE_SCALE = usual if write_scale is None else write_scale
+        found = trained(name, row, {}, None)
+    finally:
+        painn.WRITE_SCALE = usual
+        jax.clear_caches()
     if "failed" in found and write_scale is None:
         sys.exit(found["failed"])
     return found

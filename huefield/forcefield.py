@@ -23,6 +23,7 @@ from huefield.differences import EnergyCovariance, EnergyDifference, EnergyTerms
 from huefield.evaluation.calibrated import EnergyForcesCalibration
 from huefield.evaluation.typical import TypicalUncertainty
 from huefield.noise import AbstractNoise, NoiseConfig
+from huefield.noise.base import Covariance
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 from huefield.prediction import Prediction
 
@@ -64,8 +65,30 @@ class ForceField(eqx.Module):
             raise ValueError(
                 f"{type(self.noise).__name__} says nothing about the strain derivative: ask without stress"
             )
-        mean = EnergyForces(outputs.energy, -outputs.energy_gradient, outputs.energy_strain)
-        return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
+        return _distribution(outputs, covariance, graph)
+
+    def as_taught(self, graph: Graph, share: Float[Array, " S"]) -> Gaussian:
+        """The same distribution, but of gradients of its forces only a share reaches the noise levels ρ and ∂ρ/∂r.
+
+        Args:
+            graph: the structures.
+            share: for each of them, 0 for nothing and 1 for everything.
+        """
+        outputs = self.outputs(graph)
+
+        def part(x: Array, share: Array) -> Array:
+            fixed = jax.lax.stop_gradient(x)
+            return fixed + share * (x - fixed)
+
+        levels = part(outputs.levels, share)
+        gradients = part(outputs.level_gradients, graph.partition.spread(share)[:, None])
+        of_forces = eqx.tree_at(lambda o: (o.levels, o.level_gradients), outputs, (levels, gradients))
+        whole, less = (self.noise.covariance(each, graph) for each in (outputs, of_forces))
+        diagonal, columns = (
+            eqx.tree_at(lambda part: part.forces, ours, theirs.forces)
+            for ours, theirs in ((whole.diagonal, less.diagonal), (whole.columns, less.columns))
+        )
+        return _distribution(outputs, Covariance(diagonal, columns), graph)
 
     def outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and noise levels with their gradients: what the distribution is made of."""
@@ -289,6 +312,11 @@ class Ensemble(eqx.Module):
     def _member_distributions(self, graph: Graph, strain: bool = False) -> Gaussian:
         """The distribution of each member; its arrays have a leading axis M, which only ``mixture`` understands."""
         return map_members(lambda member: member(graph, strain=strain), self.members, self.strategy)
+
+
+def _distribution(outputs: Outputs, covariance: Covariance, graph: Graph) -> Gaussian:
+    mean = EnergyForces(outputs.energy, -outputs.energy_gradient, outputs.energy_strain)
+    return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
 
 
 @eqx.filter_jit

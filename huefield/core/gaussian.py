@@ -91,9 +91,12 @@ class Gaussian(eqx.Module):
             dense += factor.T @ factor
         return dense
 
-    @eqx.filter_jit
     def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
         """One draw of energies and forces that are consistent with each other; structures are drawn independently."""
+        return self._draw(key)
+
+    @eqx.filter_jit
+    def _draw(self, key: Key[Array, ""]) -> EnergyForces:
         energy_key, forces_key, latent_key, strain_key = _keys(key)
         columns = self.columns
         latent = jax.random.normal(latent_key, columns.energy.shape, columns.energy.dtype)
@@ -110,11 +113,13 @@ class Gaussian(eqx.Module):
 
         return jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
 
-    @eqx.filter_jit
     def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
         """``count`` independent draws."""
-        draws = jax.vmap(lambda k: self.sample(key=k))(jax.random.split(key, count))
-        return EnergyForcesStack.stacked(draws)
+        return EnergyForcesStack.stacked(self._draws(jax.random.split(key, int(count))))
+
+    @eqx.filter_jit
+    def _draws(self, keys: Key[Array, " n"]) -> EnergyForces:
+        return jax.vmap(self._draw)(keys)
 
     def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
         """The distribution once the energies are known (of the structures that the mask keeps).
@@ -126,6 +131,8 @@ class Gaussian(eqx.Module):
         require_shape("energy", energy, (self.partition.num_structures,))
         known = jnp.ones(energy.shape, bool) if mask is None else mask
         require_shape("mask", known, energy.shape)
+        if is_concrete(energy) and is_concrete(known):
+            require_finite("energy", np.where(known, energy, 0.0))
         return self._given_energy(energy, known)
 
     @eqx.filter_jit

@@ -12,7 +12,7 @@ from huefield.modelfile import load, save
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config
 from huefield.training.feed import Prepared
-from huefield.training.job import DIGESTS, changed_parts, cutoff_of, member_folder, references_for
+from huefield.training.job import CONFIG, DIGESTS, changed_parts, cutoff_of, member_folder, references_for
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import Report
 
@@ -134,7 +134,7 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
 
 
 def _config_of(member: Path) -> TrainConfig:
-    for name in ("config.yaml", DIGESTS):
+    for name in (CONFIG, DIGESTS):
         if not (member / name).is_file():
             raise ValueError(f"{member / name} is missing: start training of that member again, which writes it")
-    return parse_config((member / "config.yaml").read_text(), str(member / "config.yaml"))
+    return parse_config((member / CONFIG).read_text(), str(member / CONFIG))

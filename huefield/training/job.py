@@ -45,7 +45,7 @@ from huefield.training.run import Run, Setting
 from huefield.training.transfer import require_transferable, transferred
 from huefield.training.validation import Validator
 
-DIGESTS = "digests.json"
+CONFIG, DIGESTS = "config.yaml", "digests.json"
 DECISIVE = ("train", "validation")
 """Parts of the data that a result depends on."""
 OUTLIER = 100.0
@@ -76,6 +76,8 @@ def train(
     folder = Path(out) if member is None else member_folder(Path(out), member)
     if member is None:
         _require_no_members_alone(folder, config.members)
+    elif (Path(out) / CHECKPOINTS).exists():
+        raise ValueError(f"{out} has a run of all members: go on with it without --member, or choose another folder")
     with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder):
         return _train(
             config, folder, range(config.members) if member is None else range(member, member + 1), report, should_stop
@@ -84,11 +86,16 @@ def train(
 
 def _require_no_members_alone(folder: Path, members: int) -> None:
     """Raise where members were trained one by one: all of them together would start from nothing beside them."""
-    alone = [name for name in range(members) if (member_folder(folder, name) / CHECKPOINTS).exists()]
+    alone = [name for name in range(members) if (member_folder(folder, name) / CONFIG).exists()]
     if alone and not (folder / CHECKPOINTS).exists():
+        done = (
+            "they are put together in it already"
+            if (folder / MODEL).exists()
+            else ("go on with --member, put them together with huefield assemble")
+        )
         raise ValueError(
-            f"{folder} has members that were trained alone ({', '.join(map(str, alone))}): go on with --member, put "
-            "them together with huefield assemble, or train all of them into another folder"
+            f"{folder} has members that were trained alone ({', '.join(map(str, alone))}): {done}, or train all of "
+            "them into another folder"
         )
 
 
@@ -266,7 +273,7 @@ def changed_parts(parts: Parts, folder: Path) -> list[str]:
 def _write_inputs(
     config: TrainConfig, parts: Parts, references: AtomicReferences, digests: dict[str, str], folder: Path
 ) -> None:
-    write_bytes(folder / "config.yaml", to_yaml(config).encode())
+    write_bytes(folder / CONFIG, to_yaml(config).encode())
     references.save(folder / "references.json")
     indices = {name: part.indices.tolist() for name, part in parts.items()}
     write_bytes(folder / "split.json", json.dumps(indices).encode())

@@ -4,9 +4,7 @@ from pathlib import Path
 
 from huefield.data.dataset import Part
 from huefield.training.config import parse_config
-from huefield.training.job import changed_parts
-
-CONFIG = "config.yaml"
+from huefield.training.job import CONFIG, changed_parts
 
 
 def is_run(path: Path) -> bool:

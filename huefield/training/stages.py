@@ -11,8 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
-from huefield.core import EnergyForces, Gaussian, Labels
+from huefield.core import EnergyForces, Gaussian, Graph, Labels
 from huefield.core.config import FrozenConfig
+from huefield.forcefield import ForceField
 from huefield.training import likelihoods
 from huefield.training.likelihoods import Averages
 
@@ -38,6 +39,10 @@ class AbstractStage(FrozenConfig, ABC):
     @abstractmethod
     def trains_noise(self) -> bool:
         """Whether the objective depends on the variances."""
+
+    def distribution(self, member: ForceField, graph: Graph, labels: Labels) -> Gaussian:
+        """What the member predicts, for :meth:`loss`; stages may choose which of its parts learn from what."""
+        return member(graph)
 
     @abstractmethod
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
@@ -69,17 +74,42 @@ class SquaredErrorStage(AbstractStage):
         return self._reduced(likelihoods.squared_error(distribution, labels), labels, distribution)
 
 
-class BetaNLLStage(AbstractStage):
-    """From squared error to likelihood: β goes linearly from one value to the other."""
+class AbstractNoiseStage(AbstractStage):
+    """Trains the noise, and the mean with it."""
 
-    kind: Literal["beta_nll"] = "beta_nll"
-    beta_start: float = Field(1.0, ge=0, le=1, description="β of the first step")
-    beta_end: float = Field(0.0, ge=0, le=1, description="β of the last step")
+    level_learns: Literal["likelihood", "evenly", "energies"] = Field(
+        "likelihood",
+        description="what teaches colored noise its ρ: all terms of the likelihood, of which one is the energy's; the "
+        "energy and the mean over force components evenly; or energies alone. All else learns from all terms",
+    )
+
+    @model_validator(mode="after")
+    def _shares_are_of_sums(self) -> "AbstractNoiseStage":
+        if self.level_learns == "evenly" and self.reduction == "averages":
+            raise ValueError("with reduction: averages, level_learns: evenly would take the mean over forces twice")
+        return self
 
     @property
     def trains_noise(self) -> bool:
         """Yes."""
         return True
+
+    def distribution(self, member: ForceField, graph: Graph, labels: Labels) -> Gaussian:
+        """What the member predicts; ρ hears as much from the terms of forces as it should."""
+        if self.level_learns == "likelihood":
+            return member(graph)
+        if self.level_learns == "energies":
+            return member.as_taught(graph, jnp.zeros_like(labels.energy))
+        atoms = graph.partition.sum(labels.forces_mask.astype(labels.energy.dtype))
+        return member.as_taught(graph, 1 / jnp.maximum(labels.forces.shape[1] * atoms, 1))
+
+
+class BetaNLLStage(AbstractNoiseStage):
+    """From squared error to likelihood: β goes linearly from one value to the other."""
+
+    kind: Literal["beta_nll"] = "beta_nll"
+    beta_start: float = Field(1.0, ge=0, le=1, description="β of the first step")
+    beta_end: float = Field(0.0, ge=0, le=1, description="β of the last step")
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """β-NLL of the marginals."""
@@ -91,7 +121,7 @@ class BetaNLLStage(AbstractStage):
         return self._reduced(likelihoods.marginal_nll(distribution, labels), labels, distribution)
 
 
-class NLLStage(AbstractStage):
+class NLLStage(AbstractNoiseStage):
     """Maximum likelihood: of the marginals as the paper has it, or of all observations jointly."""
 
     kind: Literal["nll"] = "nll"
@@ -101,12 +131,9 @@ class NLLStage(AbstractStage):
     def _joint_is_one_term(self) -> "NLLStage":
         if self.joint and (self.energy_weight, self.force_weight, self.reduction) != (1.0, 1.0, "structure"):
             raise ValueError("the joint likelihood has no separate terms: leave weights and reduction as they are")
+        if self.joint and self.level_learns != "likelihood":
+            raise ValueError("the joint likelihood has no separate terms of forces: leave level_learns as it is")
         return self
-
-    @property
-    def trains_noise(self) -> bool:
-        """Yes."""
-        return True
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """NLL of a structure, averaged over structures."""

@@ -143,7 +143,7 @@ def step(
 
     def objective(member: ForceField) -> Float[Array, ""]:
         progress = jnp.minimum(state.step / max(stage.steps - 1, 1), 1.0)
-        parts = stage.loss(member(graph), labels, progress)
+        parts = stage.loss(stage.distribution(member, graph, labels), labels, progress)
         return eqx.tree_at(lambda p: p.counts, parts, everywhere(parts.counts)).value
 
     loss, gradient = jax.tree.map(everywhere, eqx.filter_value_and_grad(objective)(state.member))

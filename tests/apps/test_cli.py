@@ -9,7 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from huefield.apps.cli.progress import NowAndThen, convert_progress, duration, make_line, make_progress
+from huefield.apps.cli.progress import (
+    NowAndThen,
+    convert_progress,
+    duration,
+    make_line,
+    make_progress,
+    seconds_left,
+)
 from huefield.apps.convert import ConvertProgress
 from huefield.apps.make_data import MakeProgress
 
@@ -115,6 +122,12 @@ def in_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 )
 def test_durations_are_in_two_units_at_most(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("left", "seconds"), [(10, None), (8, 240.0), (0, 0.0), (12, None)])
+def test_what_is_left_takes_as_long_as_what_was_done(left: int, seconds: float | None) -> None:
+    """Sixty seconds after there were ten; two more may be there where results were removed."""
+    assert seconds_left(60.0, 10, left) == seconds
 
 
 def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

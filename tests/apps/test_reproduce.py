@@ -32,6 +32,7 @@ from huefield.apps.reproduce.table import (
     deviation,
     paper_table,
     require_comparable,
+    titles_of_tests,
 )
 from huefield.apps.reproduce.work import RESULT, settings_of, work_through
 from huefield.core.files import alone_in
@@ -188,7 +189,7 @@ class TestTable:
     def test_what_cannot_be_compared_is_said_beforehand(self) -> None:
         with pytest.raises(ValueError, match="results of bundled data cannot be compared with those of data"):
             require_comparable(Bundled(), [("white", 0)], fabricated({"white": [1.0]}))
-        ours = Table("bundled", "bundled data", {}, fabricated({"white": [1.0]}).results)
+        ours = Table("bundled", "bundled data", titles_of_tests(Bundled()), fabricated({"white": [1.0]}).results)
         require_comparable(Bundled(), [("colored", 0), ("white", 0)], ours)
         with pytest.raises(ValueError, match="no row and seed in common"):
             require_comparable(Bundled(), [("white", 1), ("colored", 0)], ours)

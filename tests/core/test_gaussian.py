@@ -94,6 +94,20 @@ def test_conditioning_on_the_energy_is_that_of_dense_algebra(energy_diagonal: bo
         np.testing.assert_allclose(given.covariance(s), expected, atol=1e-10)
 
 
+def test_energies_that_are_known_must_be_numbers() -> None:
+    gaussian = random_gaussian(6)
+    energy = np.array([0.1, np.nan, 0.3], np.float32)
+    with pytest.raises(ValueError, match="energy must be finite, but is nan at index 1"):
+        gaussian.condition_on_energy(jnp.asarray(energy))
+    given = gaussian.condition_on_energy(jnp.asarray(energy), jnp.array([True, False, True]))
+    np.testing.assert_array_equal(given.mean.energy, np.where(np.isnan(energy), gaussian.mean.energy, energy))
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_the_number_of_samples_may_be_any_integer() -> None:
+    assert len(random_gaussian(6).samples(np.int64(3), key=jax.random.key(0))) == 3
+
+
 @pytest.mark.usefixtures("x64")
 def test_aleatoric_part_of_a_conditional_is_the_conditional_of_the_aleatoric_part() -> None:
     gaussian = random_gaussian(7)

@@ -39,7 +39,9 @@ def random_ensemble(noise: ColoredNoise.Config | WhiteNoise.Config | VanillaNois
 def _randomised(ensemble: Ensemble) -> Ensemble:
     leaves, tree = jax.tree.flatten(ensemble)
     rng = np.random.default_rng(0)
-    return jax.tree.unflatten(tree, [jnp.asarray(x + 0.3 * rng.normal(size=x.shape), x.dtype) for x in map(np.asarray, leaves)])
+    return jax.tree.unflatten(
+        tree, [jnp.asarray(x + 0.3 * rng.normal(size=x.shape), x.dtype) for x in map(np.asarray, leaves)]
+    )
 
 
 def strained(structure: Structure, strain: np.ndarray) -> Structure:

@@ -12,6 +12,8 @@ import huefield
 from huefield.core.files import alone_in
 from huefield.training import assemble, train
 from huefield.training.assembly import SAME_EV
+from huefield.training.checkpoint import CHECKPOINTS
+from huefield.training.job import CONFIG
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates
 from tests.training.helpers import config_for, write_waters
 from tests.training.test_train import largest_difference, model_of
@@ -57,9 +59,20 @@ def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path:
     np.testing.assert_allclose(*[list(each.values()) for each in scores], rtol=1e-8)
 
 
-def test_all_members_are_not_begun_beside_those_trained_alone(data: Path, apart: Path) -> None:
-    with pytest.raises(ValueError, match=r"trained alone \(0, 1\): go on with --member"):
-        train(config_for(data, precision="float64"), apart)
+def test_all_members_are_not_begun_beside_those_trained_alone(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "member-1").mkdir()
+    (tmp_path / "member-1" / CONFIG).touch()
+    with pytest.raises(ValueError, match=r"trained alone \(1\): go on with --member, put them together"):
+        train(config_for(data), tmp_path)
+    (tmp_path / MODEL).touch()
+    with pytest.raises(ValueError, match=r"trained alone \(1\): they are put together in it already"):
+        train(config_for(data), tmp_path)
+
+
+def test_members_are_not_trained_alone_beside_a_run_of_all(data: Path, tmp_path: Path) -> None:
+    (tmp_path / CHECKPOINTS).mkdir()
+    with pytest.raises(ValueError, match="has a run of all members: go on with it without --member"):
+        train(config_for(data), tmp_path, member=0)
 
 
 @pytest.mark.slow

@@ -328,6 +328,12 @@ def make_line(progress: "MakeProgress") -> str:
     return f"{count}, {rate}{left}"
 
 
+def seconds_left(seconds: float, left_at_first: int, left: int) -> float | None:
+    """For what is left, at the pace so far, whoever did it; None as long as nothing is done."""
+    done = left_at_first - left
+    return seconds / done * left if done > 0 else None
+
+
 def duration(seconds: float) -> str:
     """A time for people, in two units at most, such as 1 h 05 min."""
     whole = math.ceil(seconds)

@@ -141,11 +141,9 @@ class _RowsLeft:
             yield report
 
     def _outlook(self) -> str:
-        from huefield.apps.cli.progress import duration
+        from huefield.apps.cli.progress import duration, seconds_left
 
         left = self._count()
-        done = self.at_first - left
-        if not done:
-            return ""
         rows = "1 row" if left == 1 else f"{left} rows"
-        return f" ({rows} left, about {duration((time.monotonic() - self._begun) / done * left)})"
+        seconds = seconds_left(time.monotonic() - self._begun, self.at_first, left)
+        return f" ({rows} left)" if seconds is None else f" ({rows} left, about {duration(seconds)})"

@@ -222,7 +222,6 @@ def planned(
         # A folder of its own, or a result of one size would be taken for another's; jobs may start anywhere.
         out = (out / ("dry-run" if dry_run else "paper")).resolve()
         file = None if file is None else file.resolve()
-        data = str(Path(data).resolve()) if Path(data).is_file() else data
     source = source_of(data, file, out, {} if paper_size else FEW)
     if isinstance(rows, str):
         chosen = PAPER if rows == "paper" else all_rows(mixed_sizes=source.mixed_sizes)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.noise.base import LevelReadout
@@ -22,6 +23,9 @@ class Row:
     energy_weight: float = 1.0
     """How often energies count in likelihoods. The likelihood proper has one of them and 3N components of forces."""
 
+    level_learns: Literal["likelihood", "evenly", "energies"] = "likelihood"
+    """What teaches ρ."""
+
     def objectives(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
         """The stages with the likelihoods of the row."""
 
@@ -29,7 +33,8 @@ class Row:
             if not stage.trains_noise:
                 return stage
             joint = {"joint": self.joint} if isinstance(stage, NLLStage) else {}
-            return stage.model_copy(update={"energy_weight": self.energy_weight, **joint})
+            changes = {"energy_weight": self.energy_weight, "level_learns": self.level_learns}
+            return stage.model_copy(update={**changes, **joint})
 
         return tuple(map(changed, stages))
 
@@ -57,6 +62,13 @@ BEYOND = (
     Row("colored-element", "colored, γ per element", _colored(gamma="element")),
     Row("colored-joint", "colored, joint likelihood", _colored(), joint=True),
     Row("colored-atom-joint", "colored, γ per atom, joint likelihood", _colored(gamma="atom"), joint=True),
+    Row("colored-atom-evenly", "colored, γ per atom, ρ learns evenly", _colored(gamma="atom"), level_learns="evenly"),
+    Row(
+        "colored-atom-by-energies",
+        "colored, γ per atom, ρ learns from energies",
+        _colored(gamma="atom"),
+        level_learns="energies",
+    ),
     Row("colored-channels", "colored, γ per atom, 3 channels", _colored(gamma="atom", channels=3)),
     Row("white-energies", "white, energies count 5 times", WhiteNoise.Config(), energy_weight=5),
     Row(

@@ -145,13 +145,12 @@ class OwnData(AbstractSource):
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
         """See that it can be read and split and has forces, before folders are made."""
-        blocks = list(open_part("all", [_there(self.path)]).blocks())
-        count = sum(map(len, blocks))
-        if count < FEWEST:
+        part = open_part("all", [_there(self.path)])
+        if len(part) < FEWEST:
             raise ValueError(
-                f"{self.path} has {count} structures, but a table needs at least {FEWEST}, better hundreds"
+                f"{self.path} has {len(part)} structures, but a table needs at least {FEWEST}, better hundreds"
             )
-        if not any(block.has_forces.any() for block in blocks):
+        if not any(block.has_forces.any() for block in part.blocks()):
             raise ValueError(
                 f"no structure of {self.path} has forces, which half of the table is about: are they named otherwise?"
             )
@@ -253,7 +252,7 @@ def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -
 
 def data_folder() -> Path:
     """Where public data sets are: $HUEFIELD_DATA, or a folder named data."""
-    return Path(os.environ.get("HUEFIELD_DATA", "data"))
+    return Path(os.environ.get("HUEFIELD_DATA", "data")).resolve()
 
 
 def source_named(name: str) -> AbstractSource:
@@ -265,7 +264,7 @@ def source_named(name: str) -> AbstractSource:
     if name == "ani1x":
         return SmallANI1x(data_folder() / "ani1x" / "ani1x_800.xyz")
     if Path(name).exists():
-        return OwnData(Path(name))
+        return OwnData(Path(name).resolve())
     raise ValueError(
         f"there is no data set and no file {name!r}: name a file, or bundled, acac, ani1x or transition1x (with --file)"
     )

@@ -82,7 +82,7 @@ class Table:
             for path in sorted((out / source.name).glob(f"seed-*/{name}/{RESULT}")):
                 found = json.loads(path.read_text())
                 results.setdefault(name, {})[found["seed"]] = found
-        return cls(source.name, source.title, {test.part: test.title for test in source.tests}, results)
+        return cls(source.name, source.title, titles_of_tests(source), results)
 
     @property
     def rows(self) -> list[str]:
@@ -253,16 +253,24 @@ class Deviation:
 
 def require_comparable(source: AbstractSource, rows: Iterable[tuple[str, int]], other: Table) -> None:
     """Raise if a table of these rows and seeds will have nothing that could be compared with another one."""
-    if source.name != other.source:
-        raise ValueError(f"results of {source.title} cannot be compared with those of {other.title}")
+    _require_same_tests(Table(source.name, source.title, titles_of_tests(source), {}), other)
     if not any(seed in other.seeds(row) for row, seed in rows):
         raise ValueError("the two tables have no row and seed in common that could be compared")
 
 
-def deviation(table: Table, other: Table) -> Deviation:
-    """Compare the numbers of the paper's table, before calibration, on all tests."""
+def titles_of_tests(source: AbstractSource) -> dict[str, str]:
+    """By the parts of the data that they are made on."""
+    return {test.part: test.title for test in source.tests}
+
+
+def _require_same_tests(table: Table, other: Table) -> None:
     if (table.source, table.tests) != (other.source, other.tests):
         raise ValueError(f"results of {table.title} cannot be compared with those of {other.title}")
+
+
+def deviation(table: Table, other: Table) -> Deviation:
+    """Compare the numbers of the paper's table, before calibration, on all tests."""
+    _require_same_tests(table, other)
     both = {(row, seed) for row in table.rows for seed in table.seeds(row) if seed in other.seeds(row)}
     found = [
         (abs(ours - theirs) / (1.0 if metric == "nll" else max(abs(theirs), 1e-9)), f"{row}, seed {seed}, {test}, "

@@ -1,0 +1,84 @@
+"""Which parts of a model learn from which terms."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from huefield.core import Gaussian, Labels
+from huefield.forcefield import ForceField
+from huefield.noise import ColoredNoise, WhiteNoise
+from huefield.testing import ProbePotential, probe_graph
+from huefield.training import BetaNLLStage, NLLStage
+
+pytestmark = pytest.mark.usefixtures("x64")
+
+RHO, GAMMA = 1, 2
+"""Outputs of the potential, after the energy."""
+
+
+def probed(
+    level_learns: str, noise: ColoredNoise.Config | WhiteNoise.Config
+) -> tuple[Gaussian, np.ndarray, np.ndarray, np.ndarray]:
+    """The distribution, derivatives of each structure's energy and force variances by the outputs' weights, and how
+    many force components of each structure were observed."""
+    built, graph = noise.build(), probe_graph(key=jax.random.key(1))
+    potential = ProbePotential.random(len(built.raw_outputs), key=jax.random.key(0))
+    stage = NLLStage.model_validate({"steps": 1, "level_learns": level_learns})
+    partition = graph.partition
+    observed = np.arange(partition.num_atoms) % 3 > 0
+    labels = Labels.from_arrays(
+        partition, 3, energy=np.zeros(partition.num_structures), forces=np.zeros(graph.positions.shape),
+        forces_mask=observed,
+    )  # fmt: skip
+
+    def variances(weights: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Gaussian]:
+        changed = ForceField(eqx.tree_at(lambda p: p.readout, potential, weights), built)
+        distribution = stage.distribution(changed, graph, labels)
+        variance = distribution.variance()
+        forces = partition.sum(jnp.sum(variance.forces * observed[:, None], axis=1))
+        return (variance.energy, forces), distribution
+
+    (of_energies, of_forces), distribution = jax.jit(jax.jacrev(variances, has_aux=True))(potential.readout)
+    components = 3 * np.asarray(partition.sum(jnp.asarray(observed, float)))
+    return distribution, np.asarray(of_energies), np.asarray(of_forces), components
+
+
+@pytest.mark.parametrize("gamma", ["atom", "force"])
+def test_the_level_learns_from_forces_as_much_as_it_is_told_to(gamma: str) -> None:
+    """Of the derivatives of forces a share reaches ρ, and all of them γ; predictions and energies are as they were."""
+    config = ColoredNoise.Config.model_validate({"gamma": gamma})
+    usual, of_energies, of_forces, components = probed("likelihood", config)
+    assert (np.abs(of_forces[components > 0][:, :, [RHO, GAMMA]]).max(axis=1) > 1e-3).all()
+    shares = {"evenly": 1 / np.maximum(components, 1), "energies": np.zeros_like(components)}
+    for level_learns, share in shares.items():
+        distribution, same, less, _ = probed(level_learns, config)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), distribution, usual)
+        np.testing.assert_allclose(same, of_energies, rtol=1e-10)
+        np.testing.assert_allclose(less[..., GAMMA], of_forces[..., GAMMA], rtol=1e-10)
+        np.testing.assert_allclose(less[..., RHO], share[:, None] * of_forces[..., RHO], rtol=1e-10, atol=1e-12)
+
+
+def test_white_noise_learns_as_ever() -> None:
+    usual, other = probed("likelihood", WhiteNoise.Config()), probed("energies", WhiteNoise.Config())
+    for ours, theirs in zip(usual[1:], other[1:], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("choices", "message"),
+    [
+        ({"joint": True, "level_learns": "evenly"}, "leave level_learns as it is"),
+        ({"joint": True, "energy_weight": 2.0}, "leave weights and reduction as they are"),
+        ({"reduction": "averages", "level_learns": "evenly"}, "the mean over forces twice"),
+    ],
+)
+def test_terms_that_there_are_not_cannot_be_weighted(choices: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        NLLStage.model_validate({"steps": 1, **choices})
+
+
+def test_stages_that_learn_noise_have_the_choice() -> None:
+    assert BetaNLLStage(steps=1, level_learns="evenly").trains_noise
