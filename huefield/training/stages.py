@@ -79,8 +79,8 @@ class AbstractNoiseStage(AbstractStage):
 
     level_learns: Literal["likelihood", "evenly", "energies"] = Field(
         "likelihood",
-        description="what teaches colored noise its ρ: all terms of the likelihood, of which one is the energy's; the "
-        "energy and the mean over force components evenly; or energies alone. All else learns from all terms",
+        description="what teaches colored noise its ρ: likelihood, of whose many terms one is the energy's; evenly, "
+        "from the energy and the mean over force components; or energies alone. All else learns from all terms",
     )
 
     @model_validator(mode="after")
