@@ -47,6 +47,11 @@ ROWS: dict[str, dict[str, Any]] = {
     "no moving average": {"optimiser.average_decay": 0.0},
     "no β-NLL": {"stages.0.beta_start": 0.0},
     "β stays 1/2": {"stages.0.beta_start": 0.5, "stages.0.beta_end": 0.5, "stages.1.kind": "half"},
+    "six times the rate of likelihoods": {
+        "stages.0.learning_rate": 6 * NOISE_RATE,
+        "stages.1.learning_rate": 6 * NOISE_RATE,
+        "stages.1.decay": LOWEST_RATE / (6 * NOISE_RATE),
+    },
     "averages of averages": {"stages.0.reduction": "averages", "stages.1.reduction": "averages"},
     "joint likelihood": {"stages.1.joint": True},
     "one γ for all": {"model.noise.gamma": "global"},

@@ -5,6 +5,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+MOST_LETTERS = 120
+"""Of what was given that a message repeats."""
+
 
 class FrozenConfig(BaseModel):
     """A frozen configuration. An unknown key is an error that lists the known ones."""
@@ -29,6 +32,13 @@ def explain(error: ValidationError, source: str) -> str:
     """Say what is wrong with a configuration in one line for each fault, with the place it stands at."""
     lines = []
     for fault in error.errors():
-        place = ".".join(str(part) for part in fault["loc"])
-        lines.append(f"{source}: {place or 'configuration'}: {fault['msg']} (got {fault['input']!r})")
+        place = ".".join(_keys(fault["loc"]))
+        got = f" (got {given})" if len(given := repr(fault["input"])) <= MOST_LETTERS else ""
+        lines.append(f"{source}: {place or 'configuration'}: {fault['msg'].removeprefix('Value error, ')}{got}")
     return "\n".join(lines)
+
+
+def _keys(place: tuple[int | str, ...]) -> list[str]:
+    """Keys as ``--set`` takes them: pydantic names the kind of an entry of a list, too."""
+    after = zip((None, *place), place, strict=False)
+    return [str(key) for before, key in after if isinstance(key, int) or not isinstance(before, int)]

@@ -85,7 +85,9 @@ class FileData(FrozenConfig):
 
     kind: Literal["files"] = "files"
     train: tuple[Path, ...] = Field(min_length=1, description="files, or one store NAME.hues")
-    validation: tuple[Path, ...] = Field((), description="the same for validation; empty to split the training data")
+    validation: tuple[Path, ...] = Field(
+        (), description="the same for validation, with split: null; empty to split the training data"
+    )
     split: SplitConfig | None = Field(None, description="how to split the training data; its parts are named")
     reader: ReaderConfig | None = Field(None, description="how to read files; null to look at each of them")
     limits: dict[str, PositiveInt] = Field(
@@ -100,7 +102,9 @@ class FileData(FrozenConfig):
                 "split: {kind: random, fractions: {train: 0.9, validation: 0.1}}"
             )
         if self.validation and self.split is not None:
-            raise ValueError("give files for validation or a split of the training data, not both")
+            raise ValueError(
+                "give files for validation or a split of the training data, not both: with files, set split: null"
+            )
         return self
 
     def load(self) -> Parts:

@@ -114,6 +114,9 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
     """Folders of the trained members of a run, and the settings that they must all have been trained with."""
     some = [path.parent for path in sorted(folder.glob(f"member-*/{MODEL}"))]
     if not some:
+        begun = [path.parent.name for path in sorted(folder.glob(f"member-*/{CONFIG}"))]
+        if begun:
+            raise ValueError(f"no member in {folder} is trained to its end: give the command of {begun[0]} again")
         raise ValueError(f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`")
     first = _config_of(some[0])
     wanted = [member_folder(folder, number) for number in range(first.members)]

@@ -16,7 +16,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,9 @@ def _train(
     references = references_for(config, parts["train"], saved)
     prepared = {name: Prepared.of(part, cutoff, references) for name, part in parts.items()}
     digests = {name: digest(parts[name]) for name in DECISIVE}
+    if first_process():
+        for line in overview(parts, references, members):
+            report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)
     batches = validation_batches(prepared["validation"], layout, config.batch_size)
     setting = Setting(
@@ -177,6 +180,24 @@ def require_usable(parts: Parts) -> None:
                 f"the part {name!r} has {', '.join(strange)}, but training has only {', '.join(known)}: nothing can be "
                 "learnt about it; leave such structures out, or add some to the training data"
             )
+
+
+def overview(parts: Parts, references: AtomicReferences, members: range) -> Iterator[str]:
+    """What is trained on, and what to know about it."""
+    train, counts = parts["train"], {name: len(parts[name]) for name in DECISIVE}
+    who = f"{len(members)} members" if len(members) > 1 else f"member {members[0]}"
+    yield (
+        f"{counts['train']} structures of {', '.join(train.elements())} for training, {counts['validation']} for "
+        f"validation; {who}"
+    )
+    if references.underdetermined:
+        yield (
+            "warning: the compositions of the training data do not tell the energies of single atoms apart, so that "
+            "energies of other compositions will be wrong; references: {kind: isolated_atoms} takes them from single "
+            "atoms among the training data"
+        )
+    if not any(block.has_forces.any() for block in train.blocks()):
+        yield "warning: no structure for training has forces; they are learnt from energies alone"
 
 
 def with_elements(config: TrainConfig, part: Part, saved: Ensemble | None) -> TrainConfig:

@@ -132,7 +132,10 @@ class NLLStage(AbstractNoiseStage):
         if self.joint and (self.energy_weight, self.force_weight, self.reduction) != (1.0, 1.0, "structure"):
             raise ValueError("the joint likelihood has no separate terms: leave weights and reduction as they are")
         if self.joint and self.level_learns != "likelihood":
-            raise ValueError("the joint likelihood has no separate terms of forces: leave level_learns as it is")
+            raise ValueError(
+                f"with joint: true, level_learns must be likelihood, but is {self.level_learns}: a joint likelihood "
+                "has no terms of forces alone"
+            )
         return self
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:

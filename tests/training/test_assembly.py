@@ -47,7 +47,9 @@ def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path:
     )
     assert made.model == apart / MODEL
     assert made.ensemble.num_members == 2
-    assert told[0] == told[1]
+    assert told[1][0].endswith("for validation; 2 members")
+    assert "structures of H, O for training" in told[1][0]
+    assert told[0] == told[1][-len(told[0]) :]
     for name in (MODEL, *Candidates.files()):
         with jax.enable_x64(True):
             first, second = (huefield.load(folder / name) for folder in (apart, tmp_path))
@@ -103,6 +105,10 @@ def test_missing_members(copy: Path) -> None:
     assert assemble(copy, allow_missing=True).ensemble.num_members == 1
     for name in ("member-1", "member-0-old"):
         shutil.rmtree(copy / name)
+    (copy / "begun" / "member-1").mkdir(parents=True)
+    (copy / "begun" / "member-1" / CONFIG).touch()
+    with pytest.raises(ValueError, match="is trained to its end: give the command of member-1 again"):
+        assemble(copy / "begun")
     with pytest.raises(ValueError, match="no trained member"):
         assemble(copy)
 

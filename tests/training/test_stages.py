@@ -70,7 +70,7 @@ def test_white_noise_learns_as_ever() -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"joint": True, "level_learns": "evenly"}, "leave level_learns as it is"),
+        ({"joint": True, "level_learns": "evenly"}, "level_learns must be likelihood, but is evenly"),
         ({"joint": True, "energy_weight": 2.0}, "leave weights and reduction as they are"),
         ({"reduction": "averages", "level_learns": "evenly"}, "the mean over forces twice"),
     ],

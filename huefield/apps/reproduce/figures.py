@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,6 +18,8 @@ from huefield.evaluation.plots import MODELS
 from huefield.evaluation.tables import number
 
 UNITS = {"energy": "eV", "forces": "eV/Å"}
+TITLE_WIDTH = 24
+"""Letters in a line above a panel."""
 IN_DIAGRAMS = ("vanilla", "white", "colored", "colored-atom")
 
 
@@ -77,9 +80,10 @@ def _say_scores(ax: Axes, table: Table, row: str, quantity: Quantity, method: st
 
 
 def rows_figure(table: Table) -> Figure | None:
-    """NLL of all rows on all tests: a point for each seed and a bar for their mean; the line is white noise.
+    """NLL of all rows on all tests, less white noise's of the same seed: a point for each seed, a bar for their mean.
 
-    What lies far to the right of all others, as vanilla often does, is a number at the edge.
+    Seeds differ more than rows do. Where white noise was not trained, it is the NLL itself. What lies far to the right
+    of all others, as vanilla often does, is a number at the edge.
     """
     rows = [row for row in table.rows if table.seeds(row)][::-1]
     panels = [(q, test) for q in QUANTITIES for test in table.tests if _known(table, rows, test, q)]
@@ -94,9 +98,10 @@ def rows_figure(table: Table) -> Figure | None:
             ax.set_axis_off()
         for test, ax in zip(tests, line, strict=False):
             _draw_rows(ax, table, rows, test, quantity)
-            ax.set_xlabel(f"{'energy' if quantity == 'energy' else 'force'} NLL")
+            what = f"{'energy' if quantity == 'energy' else 'force'} NLL"
+            ax.set_xlabel(f"{what} − that of white" if table.seeds(REFERENCE) else what)
             if quantity == QUANTITIES[0]:
-                ax.set_title(table.tests[test].replace(", energies only", ""))
+                ax.set_title(fill(table.tests[test].replace(", energies only", ""), TITLE_WIDTH))
         line[0].set_yticks(range(len(rows)), [ROWS[row].title for row in rows])
     return figure
 
@@ -105,13 +110,29 @@ def _known(table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> 
     return any(np.isfinite(table.estimate(row, test, quantity, "nll").mean) for row in rows)
 
 
+def _by_seed(table: Table, row: str, test: str, quantity: Quantity) -> list[float]:
+    """NLL of a row, less white noise's where that was trained."""
+
+    def nll(row: str, seed: int) -> float:
+        return table.value(row, seed, test, "none", quantity, "nll")
+
+    others = table.seeds(REFERENCE)
+    if not others:
+        return [nll(row, seed) for seed in table.seeds(row)]
+    return [nll(row, seed) - nll(REFERENCE, seed) for seed in table.seeds(row) if seed in others]
+
+
 def _draw_rows(ax: Axes, table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> None:
-    values = {row: [table.value(row, seed, test, "none", quantity, "nll") for seed in table.seeds(row)] for row in rows}
+    values = {row: _by_seed(table, row, test, quantity) for row in rows}
     noisy = np.concatenate([found for row, found in values.items() if row != "vanilla"] or list(values.values()))
+    if not noisy.size:
+        return
     low, high = float(np.nanmin(noisy)), float(np.nanmax(noisy))
     margin = 0.12 * max(high - low, 0.1)
     limits = (low - margin, high + 2 * margin)
     for place, (row, found) in enumerate(values.items()):
+        if not found:
+            continue
         mean, color = float(np.mean(found)), MODELS[1 if ROWS[row].is_coherent else 0 if row.startswith("white") else 6]
         if mean > limits[1] or mean < limits[0]:
             edge, side = (limits[1], "right") if mean > limits[1] else (limits[0], "left")
@@ -120,8 +141,8 @@ def _draw_rows(ax: Axes, table: Table, rows: Sequence[str], test: str, quantity:
             continue
         ax.plot(found, [place] * len(found), "o", ms=2.5, color=color, alpha=0.5, mew=0)
         ax.plot([mean], [place], "|", ms=8, mew=1.6, color=color)
-    if values.get(REFERENCE):
-        ax.axvline(float(np.mean(values[REFERENCE])), color="0.6", lw=0.7, zorder=0)
+    if table.seeds(REFERENCE):
+        ax.axvline(0.0, color="0.6", lw=0.7, zorder=0)
     ax.set(xlim=limits, ylim=(-0.6, len(rows) - 0.4))
     ax.xaxis.set_major_locator(MaxNLocator(4))
     ax.grid(axis="y", lw=0.3, alpha=0.5)
