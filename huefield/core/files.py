@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -89,6 +89,19 @@ def alone_in(folder: Path) -> Iterator[None]:
                 "starts several processes, huefield train needs --distributed, and huefield md or neb a single one"
             ) from None
         yield
+
+
+@contextmanager
+def leaving_no_empty(folder: Path) -> Iterator[None]:
+    """Take a folder away that the block made, and left with nothing in it, when it fails."""
+    existed = folder.exists()
+    try:
+        yield
+    except BaseException:
+        if not existed:
+            with suppress(OSError):  # there is something in it, or another process was first
+                folder.rmdir()
+        raise
 
 
 def _umask() -> int:

@@ -29,7 +29,7 @@ from ase.data import atomic_numbers as number_of_symbol
 from ase.data import chemical_symbols
 from jaxtyping import Array, Key
 
-from huefield.core.files import alone_in, require_writable, write_bytes
+from huefield.core.files import alone_in, leaving_no_empty, require_writable, write_bytes
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.forcefield import Ensemble, ForceField, build_members
@@ -78,7 +78,7 @@ def train(
         _require_no_members_alone(folder, config.members)
     elif (Path(out) / CHECKPOINTS).exists():
         raise ValueError(f"{out} has a run of all members: go on with it without --member, or choose another folder")
-    with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder):
+    with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder), leaving_no_empty(folder):
         return _train(
             config, folder, range(config.members) if member is None else range(member, member + 1), report, should_stop
         )

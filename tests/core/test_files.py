@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from huefield.core.files import alone_in, append_bytes, replacing, write_bytes
+from huefield.core.files import alone_in, append_bytes, leaving_no_empty, replacing, write_bytes
 
 
 @pytest.fixture
@@ -129,3 +129,24 @@ def test_what_a_file_does_not_take_at_once_is_given_to_it_again() -> None:
     assert file.taken == b"all of it"
     with pytest.raises(OSError, match="the file takes nothing more"):
         append_bytes(Reluctant(4), b"all of it")
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "left"), [(False, False, False), (True, False, True), (False, True, True)]
+)
+def test_a_failure_leaves_no_empty_folder_that_was_not_there(
+    before: bool, written: bool, left: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    if before:
+        folder.mkdir()
+
+    def fail() -> None:
+        folder.mkdir(exist_ok=True)
+        if written:
+            (folder / "config.yaml").touch()
+        raise ValueError("no data")
+
+    with pytest.raises(ValueError, match="no data"), leaving_no_empty(folder):
+        fail()
+    assert folder.exists() == left
