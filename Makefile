@@ -25,7 +25,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else \
 		f"huefield needs Python 3.11 or newer, but $(PYTHON) is {sys.version.split()[0]}: try  make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -46,9 +46,9 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-# Long files first, so that both processes end at the same time.
+# Long files first, in the order given, so that both processes end at the same time.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=15 --durations-min=5 -m "not slow" \
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --durations-min=5 -m "not slow" \
 		tests/training tests/potentials tests/noise tests/apps tests/evaluation tests
 
 test-slow: $(READY)

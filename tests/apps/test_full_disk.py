@@ -95,7 +95,8 @@ def test_a_full_disk_is_named_with_the_file_and_the_work_goes_on_after_making_ro
     assert [file.name for file in small_disk.iterdir()] == ["a.hues"]
 
 
-@pytest.mark.parametrize("leave", [0, pytest.param(30_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("leave", [0, 30_000])
 def test_a_disk_that_is_full_before_anything_is_safe_is_left_as_it_was(
     source: Path, whole: Path, small_disk: Path, leave: int
 ) -> None:

@@ -349,6 +349,7 @@ def test_the_command(arguments: list[str], tmp_path: Path) -> None:
     assert f"--start-from {tmp_path / 'out' / 'path.xyz'}" in short.output
 
 
+@pytest.mark.slow
 def test_a_process_that_is_ended_leaves_its_band(arguments: list[str], tmp_path: Path) -> None:
     band, log = tmp_path / "out" / "band.xyz", tmp_path / "log"
     endless = ["--fmax", "1e-9", "--steps", "1000000", "--no-climb", "--out", str(tmp_path / "out")]
