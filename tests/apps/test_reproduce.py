@@ -458,6 +458,22 @@ def test_a_file_needs_forces_and_some_structures(tmp_path: Path) -> None:
         OwnData(write_waters(tmp_path / "few.xyz", 3)).prepare(1, lambda progress: None, lambda: False)
 
 
+def test_kept_results_are_of_the_settings_of_today(tmp_path: Path) -> None:
+    """Or ``huefield reproduce`` would refuse them, and the table could not be made again."""
+    kept = Path(__file__).parents[2] / "benchmarks" / "results" / "reproduction" / "bundled.json"
+    if not kept.exists():
+        pytest.skip("results are not part of the package")
+    table = Table.load(kept)
+    jobs = [Job(Bundled(), seed, ROWS[row]) for row in table.rows for seed in table.seeds(row)]
+    other = [
+        job.title
+        for job in jobs
+        if table.results[job.row.name][job.seed]["settings"] != settings_of(job, MiniSize(), tmp_path)
+    ]
+    assert len(jobs) > 15
+    assert other == []
+
+
 def test_the_page_names_every_row() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reproduction.md").read_text()
     assert [name for name in ROWS if f"`{name}`" not in page] == []
