@@ -91,7 +91,7 @@ def _require_no_members_alone(folder: Path, members: int) -> None:
         done = (
             "they are put together in it already"
             if (folder / MODEL).exists()
-            else ("go on with --member, put them together with huefield assemble")
+            else "go on with --member, put them together with huefield assemble"
         )
         raise ValueError(
             f"{folder} has members that were trained alone ({', '.join(map(str, alone))}): {done}, or train all of "

@@ -17,6 +17,9 @@ from huefield.forcefield import ForceField
 from huefield.training import likelihoods
 from huefield.training.likelihoods import Averages
 
+LevelLearns = Literal["likelihood", "evenly", "energies"]
+"""What teaches colored noise its ρ; see :class:`AbstractNoiseStage`."""
+
 
 class AbstractStage(FrozenConfig, ABC):
     """A number of steps with one objective."""
@@ -77,7 +80,7 @@ class SquaredErrorStage(AbstractStage):
 class AbstractNoiseStage(AbstractStage):
     """Trains the noise, and the mean with it."""
 
-    level_learns: Literal["likelihood", "evenly", "energies"] = Field(
+    level_learns: LevelLearns = Field(
         "likelihood",
         description="what teaches colored noise its ρ: likelihood, of whose many terms one is the energy's; evenly, "
         "from the energy and the mean over force components; or energies alone. All else learns from all terms",
@@ -97,7 +100,7 @@ class AbstractNoiseStage(AbstractStage):
     def distribution(self, member: ForceField, graph: Graph, labels: Labels) -> Gaussian:
         """What the member predicts; ρ hears as much from the terms of forces as it should."""
         if self.level_learns == "likelihood":
-            return member(graph)
+            return super().distribution(member, graph, labels)
         if self.level_learns == "energies":
             return member.as_taught(graph, jnp.zeros_like(labels.energy))
         atoms = graph.partition.sum(labels.forces_mask.astype(labels.energy.dtype))

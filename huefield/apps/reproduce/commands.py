@@ -5,8 +5,9 @@ import shlex
 from huefield.apps.reproduce.plan import RUN, PaperSize, Plan
 from huefield.core.files import write_bytes
 from huefield.training.config import to_yaml
+from huefield.training.job import CONFIG
 
-CONFIG, SCRIPT = "config.yaml", "members.sh"
+SCRIPT = "members.sh"
 
 
 def written_commands(plan: Plan, command: str) -> str:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.noise.base import LevelReadout
-from huefield.training.stages import NLLStage, Stage
+from huefield.training.stages import LevelLearns, NLLStage, Stage
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Row:
     energy_weight: float = 1.0
     """How often energies count in likelihoods. The likelihood proper has one of them and 3N components of forces."""
 
-    level_learns: Literal["likelihood", "evenly", "energies"] = "likelihood"
+    level_learns: LevelLearns = "likelihood"
     """What teaches ρ."""
 
     def objectives(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
