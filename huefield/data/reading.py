@@ -37,7 +37,7 @@ def detect(path: Path) -> ReaderConfig:
     with path.open("rb") as file:
         signature = file.read(len(HDF5_SIGNATURE))
     if not signature:
-        raise UnreadableFileError(f"{path} is empty")
+        raise UnreadableFileError(f"{path} is empty: was it ever written, or is another file meant?")
     if signature == HDF5_SIGNATURE or path.suffix.lower() in HDF5_SUFFIXES:
         return _detect_hdf5(path)
     if path.suffix.lower() == ".npz":

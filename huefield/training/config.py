@@ -90,8 +90,10 @@ def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] 
     except yaml.YAMLError as error:
         raise ValueError(f"{source} is not YAML: {error}") from None
     if not isinstance(content, dict):
+        found = "empty" if content is None else f"a {type(content).__name__}"
         raise ValueError(
-            f"{source} must be a mapping with keys such as data and model, but is {type(content).__name__}"
+            f"{source} must be a mapping with keys such as data and model, but is {found}: `huefield config --preset "
+            "small --data YOUR.xyz` prints one to start from"
         )
     for override in overrides:
         _override(content, override)
