@@ -205,6 +205,12 @@ class TestFigures:
     def test_a_table_of_vanilla_alone_can_be_drawn(self) -> None:
         assert rows_figure(fabricated({"vanilla": [1.0, 2.0]})) is not None
 
+    def test_rows_are_drawn_relative_to_white_noise_of_the_same_seed(self) -> None:
+        figure = rows_figure(fabricated({"white": [1.0, 2.0], "colored": [1.1, 2.3]}))
+        assert figure is not None
+        drawn = [np.asarray(line.get_xdata(), float) for line in figure.axes[0].lines]
+        assert any(len(x) == 2 and np.allclose(x, [0.1, 0.3]) for x in drawn)
+
     def test_diagrams_without_points_say_so(self) -> None:
         table = fabricated({"white": [1.0]})
         scores = table.results["white"][0]["tests"]["test"]["none"]
