@@ -3,10 +3,10 @@
 python benchmarks/rigid.py FOLDER     that of ``huefield reproduce table``; writes benchmarks/results/rigid.json
 
 For each structure of a test, the likelihood of the energy and of the 3N − 6 internal components of the forces (those
-orthogonal to shifts and turns): under the covariance as it is; under the covariance given that net force and net
-torque vanish, which is the noise projected off rigid motions; and under the latter with its diagonal part times
-3N/(3N − 6), as the noise was fitted to components that it then has fewer of. In natural units of a degree of freedom.
-Beside it: how large a net force the model takes for usual.
+orthogonal to shifts and turns): under the covariance as it is, and given that net force and net torque vanish, which
+is the noise projected off rigid motions. Both also with the independent noise of forces times 3N/(3N − 6), as it was
+fitted to components that projection leaves fewer of. In natural units of a degree of freedom. Beside it: how large a
+net force the model takes for usual.
 """
 
 import json
@@ -21,7 +21,7 @@ from study import HERE
 from huefield.apps.predictions.predicting import batches_of, prepared
 from huefield.apps.reproduce.plan import RUN, Job, MiniSize
 from huefield.apps.reproduce.rows import rows_named
-from huefield.apps.reproduce.sources import source_named
+from huefield.apps.reproduce.sources import SMALL, source_named
 from huefield.core.rigid import internal_motions, rigid_motions
 from huefield.modelfile import load
 
@@ -29,7 +29,7 @@ RESULTS = HERE / "results" / "rigid.json"
 ROWS = ["white", "colored", "colored-atom", "colored-joint", "colored-atom-joint"]
 MOST = 300
 """Structures of a test."""
-FORMS = ("as it is", "projected", "projected, more noise")
+FORMS = ("as it is", "projected", "as it is, more noise", "projected, more noise")
 
 
 def nll(error: np.ndarray, covariance: np.ndarray) -> float:
@@ -44,8 +44,8 @@ def padded(basis: np.ndarray) -> np.ndarray:
     return np.vstack([np.zeros((1, basis.shape[1])), basis])
 
 
-def forms(covariance: np.ndarray, diagonal: np.ndarray, error: np.ndarray, positions: np.ndarray) -> list[float]:
-    """NLL of energy and internal components, per degree of freedom, under each form."""
+def forms(covariance: np.ndarray, noise: np.ndarray, error: np.ndarray, positions: np.ndarray) -> list[float]:
+    """NLL of energy and internal components, per degree of freedom, under each form; ``noise`` is that of forces."""
     rigid = rigid_motions(positions, np.ones(len(positions)), with_rotations=True)
     inner = internal_motions(positions)
     count = len(error) - 1
@@ -56,8 +56,8 @@ def forms(covariance: np.ndarray, diagonal: np.ndarray, error: np.ndarray, posit
         gain = matrix @ constraint
         return matrix - gain @ np.linalg.solve(constraint.T @ gain, gain.T)
 
-    more = covariance + np.diag(diagonal) * (count / inner.shape[1] - 1)
-    kinds = (covariance, projected(covariance), projected(more))
+    more = covariance + np.diag(np.append(0.0, noise)) * (count / inner.shape[1] - 1)
+    kinds = (covariance, projected(covariance), more, projected(more))
     return [nll(seen.T @ error, seen.T @ each @ seen) / seen.shape[1] for each in kinds]
 
 
@@ -76,7 +76,7 @@ def measured(job: Job, out: Path) -> dict[str, float]:
                 continue
             observed = np.append(batch.labels.energy[place], np.asarray(batch.labels.forces)[rows])
             mean = np.append(distribution.mean.energy[place], distribution.mean.forces[rows])
-            noise = np.append(distribution.diagonal.energy[place], distribution.diagonal.forces[rows]).astype(float)
+            noise = distribution.diagonal.forces[rows].astype(float).ravel()
             covariance = distribution.covariance(place).astype(float)
             positions = np.asarray(batch.graph.positions)[rows].astype(float)
             found.append(forms(covariance, noise, (observed - mean).astype(float), positions))
@@ -91,7 +91,7 @@ def main() -> None:
     """Look at all that is trained."""
     out = Path(sys.argv[1])
     results: dict[str, dict[str, dict[str, float]]] = {}
-    for name in ("bundled", "acac", "ani1x"):
+    for name in SMALL:
         for row in rows_named(ROWS):
             job = Job(source_named(name), 0, row)
             if (job.folder(out) / RUN / "model.safetensors").exists():

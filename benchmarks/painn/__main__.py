@@ -1,5 +1,7 @@
 """PaiNN of huefield against that of SchNetPack, side by side: results.json, table.md and plot.png.
 
+Without --out and --only, the tables and the plot of docs/potentials.md too.
+
 python benchmarks/painn [--quick] [--rounds N] [--only JOB] [--out FOLDER]
 
 Every sample is a fresh process on two cores. The sides take turns, with glibc's malloc as it is and tuned, so that they
@@ -8,17 +10,36 @@ Linux only.
 """
 
 import argparse
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 from environments import HERE, MALLOC
 from measure import Job, Sample
+from pages import DOCS, fill
 from processes import peer_or_none, worked
 from records import told, write_results
-from report import COMPILE, GROWTH, SHARED, VANILLA, Record, checks, plot, quiet, summarise, table
+from report import (
+    COMPILE,
+    GROWTH,
+    SHARED,
+    VANILLA,
+    Record,
+    checks,
+    plot,
+    promises_table,
+    quiet,
+    summarise,
+    table,
+    times_table,
+)
+
+KEPT = HERE.parent / "results" / "painn"
 
 
 @dataclass(frozen=True)
@@ -102,12 +123,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one round with half of the repetitions")
     parser.add_argument("--rounds", type=int, help="fresh processes for each job, side and malloc")
     parser.add_argument("--only", action="append", choices=known, metavar="JOB", help=f"of {', '.join(known)}")
-    parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "painn", help="folder for the results")
+    parser.add_argument("--out", type=Path, default=KEPT, help="folder for the results")
     given = parser.parse_args()
     jobs = [known[name] for name in given.only or known]
     peer = peer_or_none() if set(jobs) & set(SHARED) else None
     rounds = given.rounds or (1 if given.quick else 3)
-    print(write(told(collect(jobs, peer, rounds, given.quick), best), given.out))
+    records = told(collect(jobs, peer, rounds, given.quick), best)
+    print(write(records, given.out))
+    if given.out == KEPT and not given.only:
+        found = summarise(records)
+        fill("potentials.md", {"painn": times_table(found) + "\n" + promises_table(found, checks(found))})
+        shutil.copy(KEPT / "plot.png", DOCS / "images" / "painn-benchmark.png")
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.forcefield import Ensemble, ForceField, build_members
 from huefield.modelfile import load
-from huefield.training.checkpoint import CHECKPOINTS, saying_what_is_safe
-from huefield.training.config import TrainConfig, to_yaml
+from huefield.training.checkpoint import CHECKPOINTS, differences, saying_what_is_safe
+from huefield.training.config import TrainConfig, parse_config, to_yaml
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import TAG, Feed, Prepared, validation_batches
 from huefield.training.mesh import Layout, first_process
@@ -289,6 +289,28 @@ def changed_parts(parts: Parts, folder: Path) -> list[str]:
     """Names of decisive parts that are not what the run in a folder was made with."""
     expected = json.loads((folder / DIGESTS).read_text())
     return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
+
+
+def inputs_folder(run: Path) -> Path:
+    """Where the configuration and digests of a finished run are: with the first member, if each was trained alone."""
+    return run if (run / CONFIG).exists() else member_folder(run, 0)
+
+
+def require_made_with(config: TrainConfig, run: Path) -> None:
+    """Raise where a finished run was made with other settings or data than these; data may have been moved."""
+    folder, parts = inputs_folder(run), config.data.load()
+    made = parse_config((folder / CONFIG).read_text(), str(folder / CONFIG))
+    before, now = (
+        {name: value for name, value in each.result_digest_input.items() if name not in ("data", "start_from")}
+        for each in (made, with_elements(config, parts["train"], None))
+    )
+    other = differences(before, now)
+    other += [f"other data for {name}" for name in changed_parts(parts, folder)]
+    if other:
+        raise ValueError(
+            f"{run} has a model that was made otherwise ({'; '.join(other)}): choose another folder with --out, or "
+            "remove it"
+        )
 
 
 def _write_inputs(

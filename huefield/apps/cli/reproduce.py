@@ -107,7 +107,7 @@ def table(
         rows_left = _RowsLeft(lambda: sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs))
         _tell(f"{rows_left.at_first} of {len(plan.jobs)} rows are to be trained, into {plan.folder}")
         work_through(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop)
-    made = write_table(plan.source, plan.out, plan.size.about)
+    made = write_table(plan.source, plan.size, plan.out)
     typer.echo(made.text)
     typer.echo("Wrote " + ", ".join(map(str, made.files)))
     typer.echo(f"Look at {made.files[0]} in a browser.")

@@ -34,7 +34,7 @@ def save_table_figures(table: Table, folder: Path) -> list[Path]:
 
 
 def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:
-    """[J23] Figs. ani-1x, t1x: RMSE against RMV in bins of equal counts, a column for each model, a line for each seed.
+    """[J23] Figs. 2 and 3: RMSE against RMV in bins of equal counts, a column for each model, a line for each seed.
 
     Args:
         table: the results; the test that is like the training data is drawn.
@@ -110,20 +110,9 @@ def _known(table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> 
     return any(np.isfinite(table.estimate(row, test, quantity, "nll").mean) for row in rows)
 
 
-def _by_seed(table: Table, row: str, test: str, quantity: Quantity) -> list[float]:
-    """NLL of a row, less white noise's where that was trained."""
-
-    def nll(row: str, seed: int) -> float:
-        return table.value(row, seed, test, "none", quantity, "nll")
-
-    others = table.seeds(REFERENCE)
-    if not others:
-        return [nll(row, seed) for seed in table.seeds(row)]
-    return [nll(row, seed) - nll(REFERENCE, seed) for seed in table.seeds(row) if seed in others]
-
-
 def _draw_rows(ax: Axes, table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> None:
-    values = {row: _by_seed(table, row, test, quantity) for row in rows}
+    less = REFERENCE if table.seeds(REFERENCE) else None
+    values = {row: table.values(row, test, quantity, "nll", less=less) for row in rows}
     noisy = np.concatenate([found for row, found in values.items() if row != "vanilla"] or list(values.values()))
     if not noisy.size:
         return

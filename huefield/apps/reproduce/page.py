@@ -5,7 +5,16 @@ from html import escape
 from pathlib import Path
 
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
-from huefield.apps.reproduce.table import AFTER, METHODS, QUANTITIES, REFERENCE, Estimate, Table, published_digits
+from huefield.apps.reproduce.table import (
+    AFTER,
+    JOINT,
+    METHODS,
+    QUANTITIES,
+    REFERENCE,
+    Estimate,
+    Table,
+    published_digits,
+)
 from huefield.core.files import write_bytes
 from huefield.evaluation.markup import Cell, Part, Row, Rows, image, row_head
 from huefield.evaluation.markup import table as html_table
@@ -103,14 +112,18 @@ def _against(table: Table, test: str) -> str:
                 _cell(table.estimate(row, test, quantity, "rmse"), None, first=quantity == "energy")
                 for quantity in QUANTITIES
             ),
-            _cell(table.joint_nll(row, test), 2, first=True),
+            *(
+                _cell(table.estimate(row, test, "joint", "nll", less=other), 2, first=other is None)
+                for other in JOINT.values()
+            ),
         ]
         for row in table.rows
         if table.seeds(row)
     ]
     heads = [Cell("model", words=True), *(Cell(text) for text in ("NLL", "ENCE") * 2), Cell("energy"), Cell("force")]
-    groups = [("", 1), ("energies, less white", 2), ("forces, less white", 2), ("RMSE", 2), ("", 1)]
-    return html_table([*heads, Cell("joint NLL")], [Rows("", rows)], groups)
+    groups = [("", 1), ("energies, less white", 2), ("forces, less white", 2), ("RMSE", 2), ("joint NLL", 3)]
+    joint = ("as it is", "less white", "less pooled")
+    return html_table([*heads, *map(Cell, joint)], [Rows("", rows)], groups)
 
 
 def _calibrations(table: Table) -> str:

@@ -14,7 +14,7 @@ from huefield.potentials import PaiNN
 from huefield.training import assemble, presets, train
 from huefield.training.checkpoint import CHECKPOINTS
 from huefield.training.config import TrainConfig
-from huefield.training.job import member_folder
+from huefield.training.job import member_folder, require_made_with
 from huefield.training.outcome import MODEL
 from huefield.training.reports import Report
 from huefield.training.stages import SquaredErrorStage, Stage
@@ -115,7 +115,9 @@ class MiniSize(AbstractSize):
     def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
         """The mean first, where it is not there."""
         mean = job.shared(out) / MEAN
-        if not (mean / MODEL).exists():
+        if (mean / MODEL).exists():
+            require_made_with(self.mean(job, out), mean)
+        else:
             with showing(f"{job.source.title}, seed {job.seed}: the mean, for all rows") as report:
                 train(self.mean(job, out), mean, report=report, should_stop=should_stop)
         with showing(job.title) as report:
@@ -140,7 +142,10 @@ class MiniSize(AbstractSize):
 
 @dataclass(frozen=True)
 class PaperSize(AbstractSize):
-    """The paper's setting to the letter: each row goes through all three stages, member by member."""
+    """The paper's setting: each row goes through all three stages, member by member.
+
+    docs/reproduction.md lists what the paper leaves open.
+    """
 
     dry_run: bool = False
     """Two steps of each stage instead of millions: shows that everything runs, and how long a step takes."""
@@ -167,6 +172,7 @@ class PaperSize(AbstractSize):
         """
         config, run = self.config(job, out), job.folder(out) / RUN
         if (run / MODEL).exists():
+            require_made_with(config, run)
             return
         if (run / CHECKPOINTS).exists():
             with showing(job.title) as report:

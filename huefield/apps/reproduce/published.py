@@ -1,4 +1,4 @@
-"""The table of the paper, [J23] arXiv:2312.04174v1, Tab. results: test results of ensembles of five."""
+"""The table of the paper, [J23] arXiv:2312.04174v1, Table 1: test results of ensembles of five."""
 
 from typing import NamedTuple
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from huefield.apps.reproduce.figures import save_table_figures
 from huefield.apps.reproduce.page import write_page
+from huefield.apps.reproduce.plan import AbstractSize
 from huefield.apps.reproduce.sources import AbstractSource
 from huefield.apps.reproduce.table import Table, comparison_table, deviation, paper_table
 from huefield.core.files import write_bytes
@@ -22,15 +23,15 @@ class Made:
     files: tuple[Path, ...]
 
 
-def write_table(source: AbstractSource, out: Path, about: str) -> Made:
+def write_table(source: AbstractSource, size: AbstractSize, out: Path) -> Made:
     """Write all that the results of a data set say.
 
     Args:
         source: the data set.
+        size: networks and steps; results of others are left out.
         out: folder of the results; files go into the folder of the data set in it.
-        about: what was trained, in a sentence.
     """
-    table, folder = Table.collected(source, out), out / source.name
+    table, folder, about = Table.collected(source, size, out), out / source.name, size.about
     if not table.rows:
         raise ValueError(f"there is no finished row in {folder}")
     seeds = max(len(table.seeds(row)) for row in table.rows)
@@ -38,12 +39,13 @@ def write_table(source: AbstractSource, out: Path, about: str) -> Made:
     text = (
         f"{table.title}, {table.tests[table.first_test]}; {splits}. {about} Energies (E) in eV, force components (F) "
         f"in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table, table.first_test)}"
+        + "".join(f"\n{warning}\n" for warning in table.warnings())
     )
     paths = [folder / name for name in ("report.html", "results.json", "table.md")]
     table.save(paths[1])
     write_bytes(paths[2], text.encode())
     figures = save_table_figures(table, folder / "figures")
-    write_page(paths[0], table, figures, [f"{table.title}, {splits}.", about, *table.failures()])
+    write_page(paths[0], table, figures, [f"{table.title}, {splits}.", about, *table.warnings()])
     return Made(table, text, (*paths, *figures))
 
 

@@ -3,15 +3,17 @@
 import hashlib
 import json
 import os
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from huefield.apps.convert import ConvertProgress, convert
-from huefield.core.files import write_bytes
+from huefield.apps.convert import ConversionStoppedError, ConvertProgress, convert
+from huefield.core.files import FolderInUseError, alone_in, write_bytes
 from huefield.data.ani1x import Ani1xReader
 from huefield.data.dataset import BundledData, FileData, Part, Parts, open_part
 from huefield.data.split_config import FileSplit, FormulaSplit, RandomSplit, SplitInputs
@@ -24,6 +26,8 @@ LARGE_ATOMS = 20
 DIGESTED = 2**20
 """Bytes at each end of a file by which it is told from others."""
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
+SECONDS_TO_LOOK_AGAIN = 1.0
+"""Whether another process has packed the data."""
 FEWEST = 20
 """Structures of a file of one's own: two for validation and two for the test."""
 
@@ -221,33 +225,25 @@ def _pack(
     report: Callable[[ConvertProgress], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Convert, or go on converting; nothing where it is done."""
-    if not store.exists():
-        store.parent.mkdir(parents=True, exist_ok=True)
-        convert([path], store, reader=reader, precision="float32", report=report, should_stop=should_stop)
+    """Convert, or go on converting, or wait for a process that does; nothing where it is done."""
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with _alone_once_others_are_done(store.parent, should_stop):
+        if not store.exists():
+            convert([path], store, reader=reader, precision="float32", report=report, should_stop=should_stop)
 
 
-PUBLISHED = {"ani1x": PublishedANI1x, "transition1x": PublishedTransition1x}
-
-
-def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -> AbstractSource:
-    """A data set by its name, or a file of one's own by its path.
-
-    Args:
-        name: ani1x, transition1x, bundled, acac or the path of a file.
-        file: the published HDF5 file of the first two.
-        out: folder of the table; packed data go there.
-        limits: how many structures of each part of a published file are used.
-    """
-    if file is not None:
-        if name not in PUBLISHED:
-            raise ValueError(f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data")
-        if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}: --file is the HDF5 file of {name}, as it is published")
-        return PUBLISHED[name](file, out, limits)
-    if name == "transition1x" or (name == "ani1x" and limits != FEW):
-        raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
-    return source_named(name)
+@contextmanager
+def _alone_once_others_are_done(folder: Path, should_stop: Callable[[], bool]) -> Iterator[None]:
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(alone_in(folder))
+                break
+            except FolderInUseError:
+                if should_stop():
+                    raise ConversionStoppedError(f"stopped while another process packs data into {folder}") from None
+                time.sleep(SECONDS_TO_LOOK_AGAIN)
+        yield
 
 
 def data_folder() -> Path:
@@ -255,18 +251,45 @@ def data_folder() -> Path:
     return Path(os.environ.get("HUEFIELD_DATA", "data")).resolve()
 
 
+SMALL: dict[str, Callable[[], AbstractSource]] = {
+    "bundled": Bundled,
+    "acac": lambda: AcAc(data_folder() / "acac"),
+    "ani1x": lambda: SmallANI1x(data_folder() / "ani1x" / "ani1x_800.xyz"),
+}
+"""Data sets for a pair of cores, by their names."""
+PUBLISHED = {"ani1x": PublishedANI1x, "transition1x": PublishedTransition1x}
+"""Those of the paper, as they are published."""
+
+
+def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -> AbstractSource:
+    """A data set by its name, or a file of one's own by its path.
+
+    Args:
+        name: of :data:`SMALL` or :data:`PUBLISHED`, or the path of a file.
+        file: the published HDF5 file.
+        out: folder of the table; packed data go there.
+        limits: how many structures of each part of a published file are used; none for the paper's size.
+    """
+    if file is not None:
+        if name not in PUBLISHED:
+            raise ValueError(f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data")
+        if not file.is_file():
+            raise FileNotFoundError(f"there is no file {file}: --file is the HDF5 file of {name}, as it is published")
+        return PUBLISHED[name](file, out, limits)
+    if name in PUBLISHED and (name not in SMALL or not limits):
+        raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
+    return source_named(name)
+
+
 def source_named(name: str) -> AbstractSource:
-    """A data set by its name, or a file of one's own by its path."""
-    if name == "bundled":
-        return Bundled()
-    if name == "acac":
-        return AcAc(data_folder() / "acac")
-    if name == "ani1x":
-        return SmallANI1x(data_folder() / "ani1x" / "ani1x_800.xyz")
+    """A small data set by its name, or a file of one's own by its path."""
+    if name in SMALL:
+        return SMALL[name]()
     if Path(name).exists():
         return OwnData(Path(name).resolve())
+    with_file = ", ".join(other for other in PUBLISHED if other not in SMALL)
     raise ValueError(
-        f"there is no data set and no file {name!r}: name a file, or bundled, acac, ani1x or transition1x (with --file)"
+        f"there is no data set and no file {name!r}: name a file, or {', '.join(SMALL)} or {with_file} (with --file)"
     )
 
 

@@ -3,22 +3,25 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan, sqrt
+from math import inf, isfinite, nan, sqrt
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from scipy.stats import t as student
 
+from huefield.apps.reproduce.plan import AbstractSize, Job
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
 from huefield.apps.reproduce.rows import ROWS
+from huefield.apps.reproduce.settings import made_so
 from huefield.apps.reproduce.sources import AbstractSource
-from huefield.apps.reproduce.work import RESULT
+from huefield.apps.reproduce.work import KEPT, RESULT
 from huefield.core.files import write_bytes
 from huefield.core.plain import rounded
 from huefield.evaluation.tables import PAPER, UNKNOWN, Metric, markdown_rows, number
 
-Quantity = Literal["energy", "forces"]
+Quantity = Literal["energy", "forces", "joint"]
+"""``joint`` is of the energy and all forces of a structure together, and has an NLL only."""
 QUANTITIES: tuple[Quantity, ...] = ("energy", "forces")
 AFTER = {
     "none": "as trained",
@@ -31,6 +34,8 @@ AFTER = {
 METHODS = tuple(AFTER)
 REFERENCE = "white"
 """The row that others are compared with."""
+JOINT = {"joint NLL": None, "less white": REFERENCE, "less pooled": "white-pooled"}
+"""Joint likelihoods as they are, and less those of two rows; pooled white noise is the harder rival."""
 CONFIDENCE = 0.95
 DIGITS = 4
 """Of numbers that are saved."""
@@ -73,16 +78,22 @@ class Table:
     """Titles by name; the first is like the training data."""
     results: dict[str, dict[int, dict[str, Any]]]
     """By row and seed."""
+    left_out: tuple[str, ...] = ()
+    """Results that were found and not taken, a line each."""
 
     @classmethod
-    def collected(cls, source: AbstractSource, out: Path) -> "Table":
-        """From all results in a folder."""
+    def collected(cls, source: AbstractSource, size: AbstractSize, out: Path) -> "Table":
+        """From all results in a folder that were made with the settings of today."""
         results: dict[str, dict[int, dict[str, Any]]] = {}
-        for name in ROWS:
+        left_out = []
+        for name, row in ROWS.items():
             for path in sorted((out / source.name).glob(f"seed-*/{name}/{RESULT}")):
                 found = json.loads(path.read_text())
-                results.setdefault(name, {})[found["seed"]] = found
-        return cls(source.name, source.title, titles_of_tests(source), results)
+                if made_so(found.get("settings"), Job(source, found["seed"], row), size, out):
+                    results.setdefault(name, {})[found["seed"]] = found
+                else:
+                    left_out.append(f"{row.title}, seed {found['seed']}, is of other settings and left out: {path}")
+        return cls(source.name, source.title, titles_of_tests(source), results, tuple(left_out))
 
     @property
     def rows(self) -> list[str]:
@@ -99,14 +110,25 @@ class Table:
         count, most = len(self.seeds(row)), max(len(self.seeds(other)) for other in self.results)
         return ROWS[row].title + ("" if count == most else f" ({count} of {most} seeds)")
 
-    def failures(self) -> list[str]:
-        """Rows that could not be trained to their end, a line each."""
-        return [
+    def warnings(self) -> list[str]:
+        """What readers must know, a line each: rows that failed, are left out, or started from different means."""
+        failed = [
             f"{ROWS[row].title}, seed {seed}, failed and is left out: {found['failed']}"
             for row, seeds in self.results.items()
             for seed, found in seeds.items()
             if "failed" in found
         ]
+        return [*failed, *self.left_out, *self._different_means()]
+
+    def _different_means(self) -> Iterator[str]:
+        for seed in sorted({seed for seeds in self.results.values() for seed in seeds}):
+            rows: dict[str, list[str]] = {}
+            for row, seeds in self.results.items():
+                if "mean_digest" in seeds.get(seed, {}):
+                    rows.setdefault(seeds[seed]["mean_digest"], []).append(ROWS[row].title)
+            if len(rows) > 1:
+                groups = " | ".join("; ".join(titles) for titles in rows.values())
+                yield f"seed {seed}: rows started from different means, and are hard to compare: {groups}"
 
     def remarks(self) -> list[str]:
         """What to know about calibrations: each remark once, with the rows that it is about."""
@@ -127,27 +149,26 @@ class Table:
 
     def value(self, row: str, seed: int, test: str, method: str, quantity: Quantity, metric: str) -> float:
         """One number; NaN where there is none."""
-        found = self.results[row][seed]["tests"].get(test, {}).get(method)
-        scores = None if found is None else found[quantity]
+        found = self.results[row][seed]["tests"].get(test, {}).get(method) or {}
+        scores = {"nll": found.get("joint_nll")} if quantity == "joint" else found.get(quantity)
         value = None if scores is None else scores.get(metric)
         return nan if value is None else float(value)
+
+    def values(
+        self, row: str, test: str, quantity: Quantity, metric: str, *, method: str = "none", less: str | None = None
+    ) -> list[float]:
+        """Of each seed; less those of another row, of the seeds that both have."""
+        seeds = self.seeds(row) if less is None else sorted(set(self.seeds(row)) & set(self.seeds(less)))
+        found = [self.value(row, seed, test, method, quantity, metric) for seed in seeds]
+        if less is None:
+            return found
+        return [v - self.value(less, s, test, method, quantity, metric) for v, s in zip(found, seeds, strict=True)]
 
     def estimate(
         self, row: str, test: str, quantity: Quantity, metric: str, *, method: str = "none", less: str | None = None
     ) -> Estimate:
         """The mean over seeds, or that of differences to another row, seed by seed."""
-        seeds = self.seeds(row) if less is None else sorted(set(self.seeds(row)) & set(self.seeds(less)))
-        values = [self.value(row, seed, test, method, quantity, metric) for seed in seeds]
-        if less is not None:
-            values = [
-                v - self.value(less, s, test, method, quantity, metric) for v, s in zip(values, seeds, strict=True)
-            ]
-        return Estimate.of(values)
-
-    def joint_nll(self, row: str, test: str) -> Estimate:
-        """Of energy and forces of a structure together."""
-        found = [self.results[row][seed]["tests"][test]["none"]["joint_nll"] for seed in self.seeds(row)]
-        return Estimate.of([nan if value is None else value for value in found])
+        return Estimate.of(self.values(row, test, quantity, metric, method=method, less=less))
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: all scores; of the diagrams, those of the first test before and after isotonic regression."""
@@ -192,7 +213,11 @@ class Table:
         drawn = test == self.first_test and method in ("none", "isotonic")
         kept: dict[str, Any] = {
             quantity: scores[quantity]
-            and {k: rounded(v, DIGITS) for k, v in scores[quantity].items() if drawn or k != "reliability"}
+            and {
+                k: rounded(v, DIGITS)
+                for k, v in scores[quantity].items()
+                if k in KEPT or (drawn and k == "reliability")
+            }
             for quantity in QUANTITIES
         }
         return {**kept, "joint_nll": rounded(scores["joint_nll"], DIGITS)}
@@ -226,8 +251,8 @@ def published_digits(metric: Metric) -> int:
 
 
 def comparison_table(table: Table, test: str) -> str:
-    """Markdown: NLL and ENCE of each row less those of white noise, and the joint NLL."""
-    heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", "joint NLL"]
+    """Markdown: NLL and ENCE of each row less those of white noise, errors, and joint likelihoods."""
+    heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", *JOINT]
     lines = []
     for row in table.rows:
         changes = [
@@ -236,7 +261,8 @@ def comparison_table(table: Table, test: str) -> str:
             for metric in ("nll", "ence")
         ]
         errors = [table.estimate(row, test, quantity, "rmse").text(None) for quantity in QUANTITIES]
-        lines.append([table.titled(row), *changes, *errors, table.joint_nll(row, test).text(2)])
+        joint = [table.estimate(row, test, "joint", "nll", less=other).text(2) for other in JOINT.values()]
+        lines.append([table.titled(row), *changes, *errors, *joint])
     return markdown_rows(heads, lines)
 
 
@@ -273,16 +299,22 @@ def deviation(table: Table, other: Table) -> Deviation:
     _require_same_tests(table, other)
     both = {(row, seed) for row in table.rows for seed in table.seeds(row) if seed in other.seeds(row)}
     found = [
-        (abs(ours - theirs) / (1.0 if metric == "nll" else max(abs(theirs), 1e-9)), f"{row}, seed {seed}, {test}, "
-         f"{quantity} {metric}")
+        (_apart(ours, theirs, absolute=metric == "nll"), f"{row}, seed {seed}, {test}, {quantity} {metric}")
         for row, seed in sorted(both)
         for test in table.tests
         for quantity in QUANTITIES
         for metric in METRICS
         for ours, theirs in [[t.value(row, seed, test, "none", quantity, metric) for t in (table, other)]]
-        if isfinite(ours) and isfinite(theirs)
-    ]  # fmt: skip
+        if isfinite(ours) or isfinite(theirs)
+    ]
     if not found:
         raise ValueError("the two tables have nothing in common that could be compared")
     alone = [f"{row}, seed {seed}" for row, seeds in table.results.items() for seed in seeds if (row, seed) not in both]
     return Deviation(*max(found), tuple(alone))
+
+
+def _apart(ours: float, theirs: float, *, absolute: bool) -> float:
+    """How far a number is from another one; infinitely, if only one of them is known."""
+    if not (isfinite(ours) and isfinite(theirs)):
+        return inf
+    return abs(ours - theirs) / (1.0 if absolute else max(abs(theirs), 1e-9))

@@ -1,6 +1,5 @@
 """One row of the table at a time: trained, calibrated in every way, tested on everything, and kept."""
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -8,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from huefield import __version__
 from huefield.apps.calibrate import fit_calibration, fit_gamma, with_gamma_times
 from huefield.apps.predictions import Together
 from huefield.apps.reproduce.plan import RUN, AbstractSize, Job, Showing
+from huefield.apps.reproduce.settings import made_so, origins, settings_of
 from huefield.core.files import FolderInUseError, alone_in, write_bytes
 from huefield.core.plain import plain, rounded
 from huefield.evaluation.predictions import Predictions
@@ -26,7 +25,7 @@ from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppe
 from huefield.training.outcome import MODEL
 
 RESULT = "result.json"
-KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "rank_correlation", "miscalibration_area")
+KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv")
 """Metrics of a quantity that results keep."""
 DIGITS = 6
 """Of numbers in results: more than is known."""
@@ -104,15 +103,14 @@ def do(
     """Train a row and write its result, unless it is there; what was trained before is gone on with."""
     folder = job.folder(out)
     folder.mkdir(parents=True, exist_ok=True)
-    settings = settings_of(job, size, out)
     with alone_in(folder):
         if (folder / RESULT).exists():
-            _require_same(folder / RESULT, settings)
+            _require_same(folder / RESULT, job, size, out)
             return
         begun = time.monotonic()
         try:
             size.train(job, out, showing, should_stop)
-            tested = _tested(job, size.config(job, out), load(folder / RUN / MODEL))
+            tested = origins(job, size, out) | _tested(job, size.config(job, out), load(folder / RUN / MODEL))
         except TrainingDivergedError as error:
             tell(f"{job.title} failed, and is left out of the table; remove {folder} to try it again. {error}")
             tested = {"failed": str(error)}
@@ -120,7 +118,7 @@ def do(
             "data": job.source.name,
             "seed": job.seed,
             "row": job.row.name,
-            "settings": settings,
+            "settings": settings_of(job, size, out),
             "huefield": __version__,
             "seconds_of_this_process": round(time.monotonic() - begun, 1),
             **tested,
@@ -128,15 +126,9 @@ def do(
         write_bytes(folder / RESULT, (json.dumps(result) + "\n").encode())
 
 
-def settings_of(job: Job, size: AbstractSize, out: Path) -> str:
-    """A digest of how a row is trained, but for where files are."""
-    configs = [config.model_dump(mode="json", exclude={"data", "start_from"}) for config in size.configs(job, out)]
-    return hashlib.sha256(json.dumps(configs, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _require_same(path: Path, settings: str) -> None:
+def _require_same(path: Path, job: Job, size: AbstractSize, out: Path) -> None:
     """A result of other settings must not be taken for one of these."""
-    if json.loads(path.read_text()).get("settings") != settings:
+    if not made_so(json.loads(path.read_text()).get("settings"), job, size, out):
         raise ValueError(
             f"{path} was made with other settings, by another version of huefield perhaps: choose another folder "
             "with --out, or remove it"
@@ -157,7 +149,6 @@ def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]
         "tests": {
             name: {method: scores(summarise(each[name])) for method, each in methods.items() if each} for name in blocks
         },
-        "noise": rounded({n: np.asarray(v) for n, v in ensemble.members.noise.watched().items()}, DIGITS),
     }
 
 
@@ -189,7 +180,5 @@ def scores(found: Evaluation) -> dict[str, Any]:
 
 
 def _kept(summary: Summary) -> dict[str, Any]:
-    coverage = {f"{entry.nominal:g}": entry.observed for entry in summary.coverage}
     curve = {"rmv": summary.reliability.rmv, "rmse": summary.reliability.rmse}
-    kept = {**{name: getattr(summary, name) for name in KEPT}, "coverage": coverage, "reliability": curve}
-    return rounded(kept, DIGITS)
+    return rounded({**{name: getattr(summary, name) for name in KEPT}, "reliability": curve}, DIGITS)

@@ -1,6 +1,7 @@
 """Data of a table, the paper's size, and what is refused before anything is trained."""
 
 import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 
 import h5py
@@ -11,10 +12,13 @@ from ase.io import write
 from typer.testing import CliRunner
 
 from huefield.apps.cli.main import app
+from huefield.apps.convert import ConversionStoppedError
+from huefield.apps.reproduce import sources
 from huefield.apps.reproduce.commands import written_commands
 from huefield.apps.reproduce.plan import Job, PaperSize, planned
 from huefield.apps.reproduce.rows import PAPER
 from huefield.apps.reproduce.sources import FEW, Bundled, OwnData, SmallANI1x, digest, source_named, source_of
+from huefield.core.files import alone_in
 from huefield.training.config import parse_config
 from tests.data.test_transition1x import make as make_transition1x
 from tests.training.helpers import write_waters
@@ -65,26 +69,57 @@ class TestSources:
 
 
 class TestPaperSize:
-    def test_it_is_the_papers_to_the_letter(self, tmp_path: Path) -> None:
+    def test_it_is_the_papers(self, tmp_path: Path) -> None:
+        """[J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training"."""
         for row in PAPER:
             config = PaperSize().config(Job(OwnData(write_waters(tmp_path / "w.xyz", 20)), 0, row), tmp_path)
-            assert sum(stage.steps for stage in config.stages) == 7_000_000
-            assert (config.batch_size, config.members) == (64, 5)
-            assert (config.model.potential.features, config.model.potential.layers) == (256, 3)
-            assert config.stages[0].learning_rate == 1e-4
+            noiseless = row.name == "vanilla"
+            assert [stage.steps / 1e6 for stage in config.stages] == ([7] if noiseless else [2, 1, 4])
+            assert [stage.kind for stage in config.stages] == ["squared_error", "beta_nll", "nll"][
+                : 1 if noiseless else 3
+            ]
+            assert (config.batch_size, config.members, config.optimiser.clip_norm) == (64, 5, None)
+            potential = config.model.potential
+            assert (potential.features, potential.layers, potential.cutoff_angstrom) == (256, 3, 5.0)
+            step = 0
+            for stage in config.stages:
+                assert stage.learning_rate == pytest.approx(1e-4 * 0.96 ** (step / 1e5))
+                step += stage.steps
+                assert stage.learning_rate * stage.decay == pytest.approx(1e-4 * 0.96 ** (step / 1e5))
         assert "mean nothing" in PaperSize(dry_run=True).about
         assert "mean nothing" not in PaperSize().about
 
-    def test_official_files_are_packed_by_their_own_split(self, tmp_path: Path) -> None:
-        file = make_transition1x(tmp_path / "t1x.h5")
-        with h5py.File(file, "a") as opened:
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        """In the layout of Transition1x, with all parts of its split."""
+        path = make_transition1x(tmp_path / "t1x.h5")
+        with h5py.File(path, "a") as opened:
             opened.require_group("test")["CHO"] = h5py.SoftLink("/data/C2H2O")
+        return path
+
+    def test_official_files_are_packed_by_their_own_split(self, file: Path, tmp_path: Path) -> None:
         for limits, counts in (({}, (14, 14, 14)), ({"train": 9, "validation": 5, "test": 3}, (9, 5, 3))):
             source = source_of("transition1x", file, tmp_path, limits)  # 14 = 2 × (5 + both ends)
             source.prepare(1, lambda progress: None, lambda: False)
             parts = source.data(0, tmp_path).load()
             found = (len(parts["train"]), len(parts["validation"]), len(source.test_parts(parts)["test"]))
             assert found == counts
+
+    def test_a_file_that_another_process_packs_is_waited_for(
+        self, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = source_of("transition1x", file, tmp_path, {})
+        folder = tmp_path / source.name / "data"
+        folder.mkdir(parents=True)
+        with ExitStack() as other:
+            other.enter_context(alone_in(folder))
+            with pytest.raises(ConversionStoppedError, match="another process packs"):
+                source.prepare(1, lambda progress: None, lambda: True)
+            waited = []
+            monkeypatch.setattr(sources.time, "sleep", lambda seconds: (waited.append(seconds), other.close()))
+            source.prepare(1, lambda progress: None, lambda: False)
+        assert len(waited) == 1
+        assert len(source.data(0, tmp_path).load()["train"]) == 14
 
     def test_commands_come_with_configurations_and_a_script(self, tmp_path: Path) -> None:
         path = write_waters(tmp_path / "w.xyz", 20)

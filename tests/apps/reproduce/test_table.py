@@ -1,6 +1,7 @@
 """Rows, means over seeds, comparisons and figures, of results that were made up or kept."""
 
-from math import isnan, nan
+import json
+from math import inf, isnan, nan
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from huefield.apps.reproduce.plan import Job, MiniSize
 from huefield.apps.reproduce.published import METRICS, PUBLISHED
 from huefield.apps.reproduce.report import compared
 from huefield.apps.reproduce.rows import PAPER, ROWS, all_rows, rows_named
-from huefield.apps.reproduce.sources import Bundled
+from huefield.apps.reproduce.settings import made_so, settings_of
+from huefield.apps.reproduce.sources import SMALL, AbstractSource, Bundled, source_named
 from huefield.apps.reproduce.table import (
     Estimate,
     Table,
@@ -21,7 +23,7 @@ from huefield.apps.reproduce.table import (
     require_comparable,
     titles_of_tests,
 )
-from huefield.apps.reproduce.work import settings_of
+from huefield.potentials import PaiNN
 
 
 def fabricated(values: dict[str, list[float]], metric: str = "nll") -> Table:
@@ -95,7 +97,7 @@ class TestTable:
         table = fabricated({"white": [1.0], "colored": [2.0]})
         table.results["colored"][0] = {"seed": 0, "failed": "diverged"}
         assert "| colored (0 of 1 seeds) | – |" in paper_table(table)
-        assert table.failures() == ["colored, seed 0, failed and is left out: diverged"]
+        assert table.warnings() == ["colored, seed 0, failed and is left out: diverged"]
         assert table.as_dict()["rows"]["colored"] == {"0": {"seed": 0, "failed": "diverged"}}
 
     def test_the_papers_own_rows_stand_below(self) -> None:
@@ -107,7 +109,7 @@ class TestTable:
 
     def test_the_comparison_has_the_joint_likelihood(self) -> None:
         text = comparison_table(fabricated({"white": [1.0], "colored": [0.5]}), "test")
-        assert "| colored | −0.500 | – | −1.000 | – | – | – | 5.00 |" in text
+        assert "| colored | −0.500 | – | −1.000 | – | – | – | 5.00 | −5.00 | – |" in text
 
     def test_what_is_saved_comes_back(self, tmp_path: Path) -> None:
         table = fabricated({"white": [1.0, 5.0]})
@@ -133,6 +135,19 @@ class TestTable:
         assert found.largest == pytest.approx(0.2)
         assert found.where.startswith("colored, seed 1, test")
         assert found.missing == ()
+
+    def test_a_number_that_only_one_has_deviates_infinitely(self) -> None:
+        one, other = (fabricated({"white": [x]}, "rmse") for x in (nan, 1.0))
+        assert deviation(one, other).largest == deviation(other, one).largest == inf
+        assert not compared(one, other).agrees
+
+    def test_rows_that_started_from_different_means_are_named(self) -> None:
+        table = fabricated({"vanilla": [1.0], "white": [1.0, 2.0], "colored": [1.0, 2.0]})
+        for row, means in {"white": "aa", "colored": "ab"}.items():
+            for seed, mean in enumerate(means):
+                table.results[row][seed]["mean_digest"] = mean
+        expected = "seed 1: rows started from different means, and are hard to compare: white | colored"
+        assert table.warnings() == [expected]
 
     def test_likelihoods_near_zero_deviate_by_their_difference(self) -> None:
         one, other = (fabricated({"white": [x]}) for x in (0.01, 0.03))
@@ -191,20 +206,76 @@ class TestFigures:
         assert below == ["ENCE –\nRZV –"]
 
 
-def test_kept_results_are_of_the_settings_of_today(tmp_path: Path) -> None:
-    """Or ``huefield reproduce`` would refuse them, and the table could not be made again."""
-    kept = Path(__file__).parents[3] / "benchmarks" / "results" / "reproduction" / "bundled.json"
-    if not kept.exists():
+KEPT_TABLES = Path(__file__).parents[3] / "benchmarks" / "results" / "reproduction"
+
+
+def kept_table(source: AbstractSource) -> Table:
+    path = KEPT_TABLES / f"{source.name}.json"
+    if not path.exists():
         pytest.skip("results are not part of the package")
-    table = Table.load(kept)
-    jobs = [Job(Bundled(), seed, ROWS[row]) for row in table.rows for seed in table.seeds(row)]
-    other = [
-        job.title
-        for job in jobs
-        if table.results[job.row.name][job.seed]["settings"] != settings_of(job, MiniSize(), tmp_path)
-    ]
-    assert len(jobs) > 15
-    assert other == []
+    return Table.load(path)
+
+
+@pytest.mark.parametrize("name", SMALL)
+class TestKeptResults:
+    def test_they_are_of_the_settings_of_today(self, name: str, tmp_path: Path) -> None:
+        """Or ``huefield reproduce`` would refuse them, and the table could not be made again."""
+        source = source_named(name)
+        try:
+            source.prepare(3, lambda event: None, lambda: False)
+        except FileNotFoundError:
+            pytest.skip("needs public data")
+        table = kept_table(source)
+        found = {
+            (row, seed): made_so(result["settings"], Job(source, seed, ROWS[row]), MiniSize(), tmp_path)
+            for row, seeds in table.results.items()
+            for seed, result in seeds.items()
+        }
+        assert len(found) > 15
+        assert [job for job, same in found.items() if not same] == []
+
+    def test_there_is_one_of_every_row(self, name: str) -> None:
+        source = source_named(name)
+        assert [
+            row.name for row in all_rows(mixed_sizes=source.mixed_sizes) if row.name not in kept_table(source).rows
+        ] == []
+
+    def test_rows_of_a_seed_started_from_one_mean(self, name: str) -> None:
+        table = kept_table(source_named(name))
+        assert table.warnings() == []
+        assert all("mean_digest" in found for seeds in table.results.values() for found in seeds.values())
+
+
+class TestSettings:
+    @pytest.fixture
+    def job(self) -> Job:
+        return Job(Bundled(), 0, ROWS["colored-atom-energies"])
+
+    def test_they_are_the_same_as_their_own(self, job: Job, tmp_path: Path) -> None:
+        kept = json.loads(json.dumps(settings_of(job, MiniSize(), tmp_path)))
+        assert made_so(kept, job, MiniSize(), tmp_path / "elsewhere")
+
+    @pytest.mark.parametrize(
+        "other", [MiniSize(members=4), MiniSize(steps=(4000, 600, 1201)), MiniSize(PaiNN.Config())]
+    )
+    def test_others_are_not(self, job: Job, other: MiniSize, tmp_path: Path) -> None:
+        assert not made_so(settings_of(job, other, tmp_path), job, MiniSize(), tmp_path)
+
+    def test_one_that_came_later_must_have_its_default(self, job: Job, tmp_path: Path) -> None:
+        kept = settings_of(job, MiniSize(), tmp_path)
+        del kept[1]["stages"][0]["level_learns"]
+        assert made_so(kept, job, MiniSize(), tmp_path)
+        del kept[1]["stages"][0]["energy_weight"]
+        assert not made_so(kept, job, MiniSize(), tmp_path)
+
+    def test_one_that_is_gone_made_a_difference(self, job: Job, tmp_path: Path) -> None:
+        kept = settings_of(job, MiniSize(), tmp_path)
+        kept[0]["optimiser"]["momentum"] = 0.9
+        assert not made_so(kept, job, MiniSize(), tmp_path)
+
+    @pytest.mark.parametrize("kept", [None, "48ce7f01", []])
+    def test_results_without_settings_are_not_taken(self, kept: object, job: Job, tmp_path: Path) -> None:
+        assert not made_so(kept, job, MiniSize(), tmp_path)
 
 
 def test_the_page_names_every_row() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,10 @@ from huefield.apps.reproduce import work
 from huefield.apps.reproduce.plan import Job, MiniSize
 from huefield.apps.reproduce.report import compared, write_table
 from huefield.apps.reproduce.rows import ROWS
+from huefield.apps.reproduce.settings import settings_of
 from huefield.apps.reproduce.sources import OwnData
-from huefield.apps.reproduce.table import (
-    Table,
-)
-from huefield.apps.reproduce.work import RESULT, settings_of, work_through
+from huefield.apps.reproduce.table import Table
+from huefield.apps.reproduce.work import RESULT, work_through
 from huefield.core.files import alone_in
 from huefield.potentials import PaiNN
 from huefield.training import TrainingDivergedError, TrainingStoppedError
@@ -55,6 +55,8 @@ class TestWork:
         assert {"none", "scale", "gamma"} <= set(found["tests"]["test"])
         assert set(found["tests"]) == {"validation", "test"}
         assert found["tests"]["test"]["none"]["joint_nll"] is not None
+        assert set(found["data_digests"]) == {"train", "validation"}
+        assert len(found["mean_digest"]) == 64
         plain, gamma = (found["tests"]["validation"][method] for method in ("none", "gamma"))
         assert plain["energy"] == gamma["energy"]  # γ is about forces alone
         assert gamma["forces"]["nll"] <= plain["forces"]["nll"] + 1e-5  # and was fitted here
@@ -72,7 +74,7 @@ class TestWork:
 
     def test_the_page_has_our_rows_and_the_papers(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
-        made = write_table(source, out, TINY.about)
+        made = write_table(source, TINY, out)
         page = made.files[0].read_text()
         for text in (
             TINY.about,
@@ -101,6 +103,19 @@ class TestWork:
         longer = dataclasses.replace(TINY, steps=(13, 4, 6))
         with pytest.raises(ValueError, match="made with other settings"):
             work_through([Job(source, 0, ROWS["colored-atom-joint"])], longer, out, quietly, unheard)
+
+    def test_a_mean_of_other_settings_is_not_started_from(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
+        out, source = done
+        shutil.copytree(out / source.name / "seed-0" / "mean", tmp_path / source.name / "seed-0" / "mean")
+        longer = dataclasses.replace(TINY, steps=(13, 4, 6))
+        with pytest.raises(ValueError, match=r"made otherwise \(stages.0.steps: was 12, is 13\)"):
+            work_through([Job(source, 0, ROWS["white"])], longer, tmp_path, quietly, unheard)
+
+    def test_results_of_other_settings_are_left_out_and_named(self, done: tuple[Path, OwnData]) -> None:
+        out, source = done
+        table = Table.collected(source, dataclasses.replace(TINY, members=3), out)
+        assert table.rows == []
+        assert "joint likelihood, seed 0, is of other settings and left out" in table.warnings()[0]
 
     def test_a_row_that_another_process_is_at_work_with_is_waited_for(
         self, done: tuple[Path, OwnData], monkeypatch: pytest.MonkeyPatch
@@ -139,7 +154,7 @@ class TestWork:
         work_through([job], Diverging(TINY.potential), tmp_path, quietly, told.append)
         assert "frame 3" in told[0]
         assert f"remove {job.folder(tmp_path)} to try it again" in told[0]
-        assert Table.collected(source, tmp_path).seeds("white") == []
+        assert Table.collected(source, Diverging(TINY.potential), tmp_path).seeds("white") == []
 
     def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         out, source = done

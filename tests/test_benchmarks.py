@@ -1,0 +1,89 @@
+"""What programs of ``benchmarks`` conclude from what they measured."""
+
+import importlib
+from collections.abc import Iterator
+from math import nan
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from huefield.apps.reproduce.table import Estimate
+from huefield.core.rigid import internal_motions, rigid_motions
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="benchmarks are not part of the package")
+
+
+@pytest.fixture
+def benchmark_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    return importlib.import_module
+
+
+class TestClaim:
+    @pytest.mark.parametrize(
+        ("changes", "verdict"),
+        [
+            ((0.0, 0.0, 0.0, 0.0), True),
+            ((0.004, 0.02, 0.004, 0.02), True),
+            ((0.006, 0.0, -1.0, 0.0), False),
+            ((-1.0, 0.0, 0.006, 0.0), False),
+            ((-1.0, 0.021, -1.0, 0.0), False),
+            ((-1.0, 0.0, -1.0, 0.021), False),
+            ((-1.0, 0.0, nan, 0.0), False),
+        ],
+    )
+    def test_neither_likelihood_is_worse_and_ence_hardly(self, benchmark_named, changes, verdict) -> None:
+        reproduction = benchmark_named("reproduction")
+        assert reproduction.matches([Estimate(change, 0.1) for change in changes]) is verdict
+
+
+class TestPages:
+    def test_a_table_stands_between_its_marks(self, benchmark_named) -> None:
+        filled = benchmark_named("pages").filled
+        page = "before\n<!-- one -->\nold\n<!-- end -->\nbetween\n<!-- one more -->\n<!-- end -->\nafter\n"
+        assert filled(page, "one", "new\n") == page.replace("old", "new")
+        assert filled(page, "one more", "x\n") == page.replace("more -->\n", "more -->\nx\n")
+
+    def test_a_page_without_its_place_is_an_error(self, benchmark_named) -> None:
+        with pytest.raises(ValueError, match="0 places for the table 'other'"):
+            benchmark_named("pages").filled("<!-- one -->\n<!-- end -->\n", "other", "x\n")
+
+    def test_every_picture_is_shown_somewhere(self) -> None:
+        docs = FOLDER.parent / "docs"
+        text = "".join(path.read_text() for path in [*docs.glob("*.md"), FOLDER.parent / "README.md"])
+        assert [path.name for path in sorted((docs / "images").iterdir()) if path.name not in text] == []
+
+
+class TestRigid:
+    def test_projection_changes_nothing_for_isotropic_noise(self, benchmark_named) -> None:
+        """Independent noise of one size has no covariance between rigid and internal motions."""
+        rigid, rng = benchmark_named("rigid"), np.random.default_rng(0)
+        positions, error = rng.normal(size=(3, 3)), rng.normal(size=10)
+        noise = np.full(9, 0.3)
+        found = dict(zip(rigid.FORMS, rigid.forms(np.diag([2.0, *noise]), noise, error, positions), strict=True))
+        assert found["projected"] == pytest.approx(found["as it is"])
+        assert found["projected, more noise"] == pytest.approx(found["as it is, more noise"])
+
+        inner = internal_motions(positions)
+        seen, variances = inner.T @ error[1:], 0.3 * np.array([1.0, 9 / 3])
+        energy = error[0] ** 2 / 4 + 0.5 * np.log(2 * np.pi * 2.0)  # its variance stays as it is
+        expected = [
+            (energy + (seen**2 / (2 * v) + 0.5 * np.log(2 * np.pi * v)).sum()) / (1 + len(seen)) for v in variances
+        ]
+        assert [found["as it is"], found["as it is, more noise"]] == pytest.approx(expected)
+
+    def test_projection_uses_what_rigid_motions_tell_about_the_others(self, benchmark_named) -> None:
+        """With noise that differs between atoms, a net force of zero makes the others' errors more certain."""
+        rigid, rng = benchmark_named("rigid"), np.random.default_rng(1)
+        positions, noise = rng.normal(size=(4, 3)), np.repeat([1.0, 1e-2, 1e-2, 1e-2], 3)
+        off = rigid_motions(positions, np.ones(4), with_rotations=True)
+        drawn = np.linalg.cholesky(np.diag(noise)) @ rng.normal(size=(12, 400))
+        gain = np.diag(noise) @ off
+        without = drawn - gain @ np.linalg.solve(off.T @ gain, off.T @ drawn)  # conditioned on no rigid motion
+        found = np.mean(
+            [rigid.forms(np.diag([1.0, *noise]), noise, np.append(0.0, e), positions) for e in without.T], 0
+        )
+        assert found[1] < found[0] - 0.1
