@@ -67,8 +67,8 @@ class Training:
             return step(state, graph, labels, stage, OPTIMISER)
 
         self.observed = (batch.graph, batch.labels)
-        begun = start(config_of(job).build(key=jax.random.key(0)), optimiser_for(stage, OPTIMISER))
-        self.state = jax.tree.map(lambda x: x.copy() if eqx.is_array(x) else x, begun)  # none in two places: donated
+        begin = eqx.filter_jit(lambda key: start(config_of(job).build(key=key), optimiser_for(stage, OPTIMISER)))
+        self.state = begin(jax.random.key(0))  # compiled, as a training run does it: one by one, operations take 100 MB
         self.step: Any = eqx.filter_jit(one, donate="all-except-first")
 
     def __call__(self) -> None:

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from pydantic import Field
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from huefield.core import EnergyForces, Gaussian
 from huefield.core.config import FrozenConfig
@@ -81,7 +81,7 @@ def normal_width(coverage: float) -> float:
     """How many σ to each side of its mean hold this share of a normal distribution."""
     if not 0 < coverage < 1:
         raise ValueError(f"a share of observations lies between 0 and 1, but coverage is {coverage:g}")
-    return float(norm.ppf(0.5 * (1 + np.float64(coverage))))
+    return float(ndtri(0.5 * (1 + np.float64(coverage))))
 
 
 def _widths(calibration: CalibrationConfig | None, coverage: float) -> float:
