@@ -274,7 +274,7 @@ def times_table(found: Summaries) -> str:
 def promises_table(found: Summaries, promises: list[Check]) -> str:
     """What was promised, and whether it is kept."""
     rows = [promise(check, quiet(found)) for check in promises]
-    return "\n".join(["| | measured | promised | |", "|---|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| | measured | aim | |", "|---|---|---|---|", *rows]) + "\n"
 
 
 def _cell(summary: Summary | None) -> str:
