@@ -91,6 +91,13 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
+def require_free(folder: Path) -> None:
+    """Raise where another process has a folder for itself; one that is not there is free."""
+    if folder.exists():
+        with alone_in(folder):
+            pass
+
+
 @contextmanager
 def leaving_no_empty(folder: Path) -> Iterator[None]:
     """Take a folder away that the block made, and left with nothing in it, when it fails."""

@@ -9,6 +9,7 @@ from typing import Literal
 
 from huefield.apps.reproduce.rows import PAPER, Row, all_rows, rows_named
 from huefield.apps.reproduce.sources import FEW, AbstractSource, source_of
+from huefield.core.files import require_free
 from huefield.noise import NoiseConfig, VanillaNoise
 from huefield.potentials import PaiNN
 from huefield.training import assemble, presets, train
@@ -118,6 +119,7 @@ class MiniSize(AbstractSize):
         if (mean / MODEL).exists():
             require_made_with(self.mean(job, out), mean)
         else:
+            require_free(mean)  # or each time that it is looked again, data would be read and announced
             with showing(f"{job.source.title}, seed {job.seed}: the mean, for all rows") as report:
                 train(self.mean(job, out), mean, report=report, should_stop=should_stop)
         with showing(job.title) as report:

@@ -136,6 +136,28 @@ class TestWork:
             work_through([job], TINY, out, quietly, told.append)
         assert told == ["another process is at work with white, seed 0: waiting for it"]
 
+    def test_who_waits_for_a_mean_says_so_once(
+        self, done: tuple[Path, OwnData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        _, source = done
+        job, told, shown, waits = Job(source, 0, ROWS["white"]), list[str](), list[str](), iter(range(3))
+        mean = job.shared(tmp_path) / "mean"
+        mean.mkdir(parents=True)
+
+        @contextlib.contextmanager
+        def showing(what: str) -> Iterator[Any]:
+            shown.append(what)
+            yield lambda event: None
+
+        def three_times(should_stop: object) -> None:
+            if next(waits, None) is None:
+                raise TrainingStoppedError("enough")
+
+        monkeypatch.setattr(work, "_wait", three_times)
+        with alone_in(mean), pytest.raises(TrainingStoppedError, match="enough"):
+            work_through([job], TINY, tmp_path, showing, told.append)
+        assert (len(told), shown) == (1, [])
+
     def test_who_waits_can_be_stopped(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
         job = Job(source, 1, ROWS["white"])
