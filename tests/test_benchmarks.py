@@ -1,7 +1,7 @@
 """What programs of ``benchmarks`` conclude from what they measured."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable
 from math import nan
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +12,13 @@ import pytest
 from huefield.apps.reproduce.table import Estimate
 from huefield.core.rigid import internal_motions, rigid_motions
 
+Program = Callable[[str], ModuleType]
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 pytestmark = pytest.mark.skipif(not FOLDER.exists(), reason="benchmarks are not part of the package")
 
 
 @pytest.fixture
-def benchmark_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def benchmark_named(monkeypatch: pytest.MonkeyPatch) -> Program:
     monkeypatch.syspath_prepend(str(FOLDER))
     return importlib.import_module
 
@@ -35,19 +36,21 @@ class TestClaim:
             ((-1.0, 0.0, nan, 0.0), False),
         ],
     )
-    def test_neither_likelihood_is_worse_and_ence_hardly(self, benchmark_named, changes, verdict) -> None:
+    def test_neither_likelihood_is_worse_and_ence_hardly(
+        self, benchmark_named: Program, changes: tuple[float, ...], verdict: bool
+    ) -> None:
         reproduction = benchmark_named("reproduction")
         assert reproduction.matches([Estimate(change, 0.1) for change in changes]) is verdict
 
 
 class TestPages:
-    def test_a_table_stands_between_its_marks(self, benchmark_named) -> None:
+    def test_a_table_stands_between_its_marks(self, benchmark_named: Program) -> None:
         filled = benchmark_named("pages").filled
         page = "before\n<!-- one -->\nold\n<!-- end -->\nbetween\n<!-- one more -->\n<!-- end -->\nafter\n"
         assert filled(page, "one", "new\n") == page.replace("old", "new")
         assert filled(page, "one more", "x\n") == page.replace("more -->\n", "more -->\nx\n")
 
-    def test_a_page_without_its_place_is_an_error(self, benchmark_named) -> None:
+    def test_a_page_without_its_place_is_an_error(self, benchmark_named: Program) -> None:
         with pytest.raises(ValueError, match="0 places for the table 'other'"):
             benchmark_named("pages").filled("<!-- one -->\n<!-- end -->\n", "other", "x\n")
 
@@ -58,7 +61,7 @@ class TestPages:
 
 
 class TestRigid:
-    def test_projection_changes_nothing_for_isotropic_noise(self, benchmark_named) -> None:
+    def test_projection_changes_nothing_for_isotropic_noise(self, benchmark_named: Program) -> None:
         """Independent noise of one size has no covariance between rigid and internal motions."""
         rigid, rng = benchmark_named("rigid"), np.random.default_rng(0)
         positions, error = rng.normal(size=(3, 3)), rng.normal(size=10)
@@ -75,7 +78,7 @@ class TestRigid:
         ]
         assert [found["as it is"], found["as it is, more noise"]] == pytest.approx(expected)
 
-    def test_projection_uses_what_rigid_motions_tell_about_the_others(self, benchmark_named) -> None:
+    def test_projection_uses_what_rigid_motions_tell_about_the_others(self, benchmark_named: Program) -> None:
         """With noise that differs between atoms, a net force of zero makes the others' errors more certain."""
         rigid, rng = benchmark_named("rigid"), np.random.default_rng(1)
         positions, noise = rng.normal(size=(4, 3)), np.repeat([1.0, 1e-2, 1e-2, 1e-2], 3)

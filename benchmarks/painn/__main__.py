@@ -99,8 +99,8 @@ def best(record: Record) -> str:
     return f"{min(record.sample.seconds) * 1e3:.1f} ms, {record.sample.peak_mb:.0f} MB"
 
 
-def write(records: list[Record], folder: Path) -> str:
-    """Write all results; returns the table."""
+def write(records: list[Record], folder: Path, *, document: bool) -> str:
+    """Write all results, into the documentation too if asked to; returns the table."""
     summary = summarise(records)
     found = checks(summary)
     text = table(summary, found)
@@ -113,6 +113,9 @@ def write(records: list[Record], folder: Path) -> str:
         records=[record.as_dict() for record in records],
     )
     plot(summary, folder / "plot.png")
+    if document:
+        fill("potentials.md", {"painn": times_table(summary) + "\n" + promises_table(summary, found)})
+        shutil.copy(folder / "plot.png", DOCS / "images" / "painn-benchmark.png")
     return text
 
 
@@ -129,11 +132,7 @@ def main() -> None:
     peer = peer_or_none() if set(jobs) & set(SHARED) else None
     rounds = given.rounds or (1 if given.quick else 3)
     records = told(collect(jobs, peer, rounds, given.quick), best)
-    print(write(records, given.out))
-    if given.out == KEPT and not given.only:
-        found = summarise(records)
-        fill("potentials.md", {"painn": times_table(found) + "\n" + promises_table(found, checks(found))})
-        shutil.copy(KEPT / "plot.png", DOCS / "images" / "painn-benchmark.png")
+    print(write(records, given.out, document=given.out == KEPT and not given.only))
 
 
 if __name__ == "__main__":

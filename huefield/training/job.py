@@ -292,8 +292,11 @@ def changed_parts(parts: Parts, folder: Path) -> list[str]:
 
 
 def inputs_folder(run: Path) -> Path:
-    """Where the configuration and digests of a finished run are: with the first member, if each was trained alone."""
-    return run if (run / CONFIG).exists() else member_folder(run, 0)
+    """Where the configuration and digests of a run are: of members that were trained alone, with the first of them."""
+    found = next((each for each in (run, *sorted(run.glob("member-*"))) if (each / CONFIG).is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"{run} has no {CONFIG}: it is not the folder of a run")
+    return found
 
 
 def require_made_with(config: TrainConfig, run: Path) -> None:

@@ -4,12 +4,16 @@ from pathlib import Path
 
 from huefield.data.dataset import Part
 from huefield.training.config import parse_config
-from huefield.training.job import CONFIG, changed_parts
+from huefield.training.job import CONFIG, changed_parts, inputs_folder
 
 
 def is_run(path: Path) -> bool:
     """Whether a path is the folder of a run, of all members or of members that were trained one by one."""
-    return path.is_dir() and _folder(path) is not None
+    try:
+        inputs_folder(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def part_of_run(path: Path, name: str) -> Part:
@@ -19,9 +23,7 @@ def part_of_run(path: Path, name: str) -> Part:
         path: folder of the run.
         name: of the part.
     """
-    folder = _folder(path)
-    if folder is None:
-        raise FileNotFoundError(f"{path} has no {CONFIG}: it is not the folder of a run")
+    folder = inputs_folder(path)
     config = parse_config((folder / CONFIG).read_text(), str(folder / CONFIG), [])
     parts = config.data.load()
     if name not in parts:
@@ -32,8 +34,3 @@ def part_of_run(path: Path, name: str) -> Part:
             "be mixed up now. Name a file instead"
         )
     return parts[name]
-
-
-def _folder(path: Path) -> Path | None:
-    folders = [path, *sorted(path.glob("member-*"))]
-    return next((folder for folder in folders if (folder / CONFIG).is_file()), None)

@@ -122,7 +122,7 @@ def _against(table: Table, test: str) -> str:
     ]
     heads = [Cell("model", words=True), *(Cell(text) for text in ("NLL", "ENCE") * 2), Cell("energy"), Cell("force")]
     groups = [("", 1), ("energies, less white", 2), ("forces, less white", 2), ("RMSE", 2), ("joint NLL", 3)]
-    joint = ("as it is", "less white", "less pooled")
+    joint = ["as it is" if other is None else name for name, other in JOINT.items()]
     return html_table([*heads, *map(Cell, joint)], [Rows("", rows)], groups)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from huefield.apps.reproduce.plan import RUN, AbstractSize, Job
+from huefield.training.config import TrainConfig
 from huefield.training.job import DIGESTS, inputs_folder
 
 PLACES = {"data", "start_from"}
@@ -14,29 +15,28 @@ PLACES = {"data", "start_from"}
 
 def settings_of(job: Job, size: AbstractSize, out: Path) -> list[dict[str, Any]]:
     """Of all that is trained for a row, but for where files are."""
-    return [config.model_dump(mode="json", exclude=PLACES) for config in size.configs(job, out)]
+    return [_settings(config) for config in size.configs(job, out)]
+
+
+def _settings(config: TrainConfig) -> dict[str, Any]:
+    return config.model_dump(mode="json", exclude=PLACES)
 
 
 def made_so(kept: Any, job: Job, size: AbstractSize, out: Path) -> bool:
     """Whether the settings that a result has kept are those of a row.
 
-    A setting that came to be later must have its default value now, which is how it was before there was a choice.
+    A setting that came to be later is taken for its default, which is how it was before there was a choice.
     """
     configs = size.configs(job, out)
-    chosen = [config.model_dump(mode="json", exclude=PLACES, exclude_defaults=True) for config in configs]
-    return _same(kept, settings_of(job, size, out), chosen)
-
-
-def _same(then: Any, now: Any, chosen: Any) -> bool:
-    if isinstance(now, dict) and isinstance(then, dict):
-        named = chosen if isinstance(chosen, dict) else {}
-        return then.keys() <= now.keys() and all(
-            _same(then[key], value, named.get(key)) if key in then else key not in named for key, value in now.items()
-        )
-    if isinstance(now, list) and isinstance(then, list):
-        named_each = chosen if isinstance(chosen, list) else [None] * len(now)
-        return len(then) == len(now) and all(map(_same, then, now, named_each))
-    return bool(then == now)
+    if not isinstance(kept, list) or len(kept) != len(configs):
+        return False
+    try:
+        made = [
+            type(c).model_validate({**c.model_dump(include=PLACES), **k}) for k, c in zip(kept, configs, strict=True)
+        ]
+    except (ValueError, TypeError):  # there is no such setting any more
+        return False
+    return [_settings(config) for config in made] == [_settings(config) for config in configs]
 
 
 def origins(job: Job, size: AbstractSize, out: Path) -> dict[str, Any]:
