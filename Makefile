@@ -49,7 +49,7 @@ layers: $(READY)
 # Long files first, in the order given, so that both processes end at the same time.
 pytest: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --durations-min=5 -m "not slow" \
-		tests/training tests/potentials tests/noise tests/apps tests/evaluation tests
+		tests/training tests/potentials tests/noise tests/ase tests/reproduce tests/predict tests/cli tests/evaluation tests
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

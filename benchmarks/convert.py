@@ -12,7 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from huefield.apps.convert import convert
+from huefield.data.convert import convert
 
 ATOMS = 14
 FRAMES = 960

@@ -21,16 +21,16 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from huefield import load
-from huefield.apps.calibrate import fit_calibration
-from huefield.apps.pairs import EnergyPairs, energy_pairs, fit_differences
-from huefield.apps.predictions import predict_part
 from huefield.core.structure import Block
-from huefield.data.bundled import bundled
+from huefield.data.bundled.sets import bundled
 from huefield.data.dataset import Part
-from huefield.evaluation import plots
-from huefield.evaluation.calibrated import normal_width
-from huefield.evaluation.calibration import ONE_SIGMA, ConformalCalibration
-from huefield.forcefield import Ensemble
+from huefield.evaluation.calibrate import fit_calibration
+from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
+from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
+from huefield.model.forcefield import Ensemble
+from huefield.model.joint_calibration import normal_width
+from huefield.predict import predict_part
+from huefield.support import plots
 
 SHARES = (0.5, 0.68, 0.9, 0.95)
 TESTS = {

@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Float
 
 from huefield.core.structure import Block
-from huefield.evaluation.figures import save_figures
-from huefield.evaluation.predictions import Marginals, Predictions
-from huefield.evaluation.report import write_report
+from huefield.evaluation.report.figures import save_figures
+from huefield.evaluation.report.page import write_report
 from huefield.evaluation.slices import summarise
+from huefield.predict.predictions import Marginals, Predictions
 
 RESULT = Path(__file__).parent / "results" / "metrics.json"
 

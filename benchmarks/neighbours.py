@@ -20,7 +20,7 @@ from ase.io import read
 from ase.neighborlist import neighbor_list
 
 from huefield.core.structure import Block, Structure, pack
-from huefield.data.batching import (
+from huefield.data.batches.batching import (
     BatchOrder,
     Place,
     choose_shapes,
@@ -30,7 +30,7 @@ from huefield.data.batching import (
     slot_buckets,
     slots_up,
 )
-from huefield.data.neighbours import block_pairs, most_neighbours, neighbour_matrix
+from huefield.data.batches.neighbours import block_pairs, most_neighbours, neighbour_matrix
 
 DATA = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[2] / "shared" / "data"))
 CUTOFF_ANGSTROM = 5.0

@@ -29,13 +29,13 @@ def seconds(job: Callable[[], object]) -> float:
 
 def main() -> None:
     """Measure in turns."""
-    from huefield.apps.predictions import predict_part
-    from huefield.apps.predictions.predicting import batches_of
     from huefield.core.structure import joined
+    from huefield.data.batches.prepared import TAG, Prepared
     from huefield.data.dataset import BundledData, Part
     from huefield.data.references import AtomicReferences
-    from huefield.forcefield import Ensemble, ForceField, _compiled_joint
-    from huefield.training.feed import TAG, Prepared
+    from huefield.model.forcefield import Ensemble, ForceField, _compiled_joint
+    from huefield.predict import predict_part
+    from huefield.predict.predicting import batches_of
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("features", 64), ("members", 5), ("structures", 3000), ("rounds", 5)):

@@ -14,11 +14,13 @@ from pathlib import Path
 from pages import fill
 from study import HERE, IMAGES
 
-from huefield.apps.reproduce.figures import reliability_figure, rows_figure
-from huefield.apps.reproduce.plan import Job, MiniSize
-from huefield.apps.reproduce.rows import ROWS
-from huefield.apps.reproduce.sources import SMALL, source_named
-from huefield.apps.reproduce.table import (
+from huefield.evaluation.report.figures import DPI
+from huefield.evaluation.report.tables import markdown_rows
+from huefield.reproduce.figures import reliability_figure, rows_figure
+from huefield.reproduce.plan import Job, MiniSize
+from huefield.reproduce.rows import ROWS
+from huefield.reproduce.sources import SMALL, source_named
+from huefield.reproduce.table import (
     AFTER,
     METHODS,
     QUANTITIES,
@@ -28,11 +30,9 @@ from huefield.apps.reproduce.table import (
     comparison_table,
     paper_table,
 )
-from huefield.apps.reproduce.work import RESULT
-from huefield.core.files import alone_in, write_bytes
-from huefield.evaluation.figures import DPI
-from huefield.evaluation.plots import publication_style
-from huefield.evaluation.tables import markdown_rows
+from huefield.reproduce.work import RESULT
+from huefield.support.files import alone_in, write_bytes
+from huefield.support.plots import publication_style
 
 RESULTS = HERE / "results" / "reproduction"
 PAGE = "reproduction.md"

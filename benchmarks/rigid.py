@@ -18,12 +18,12 @@ import jax
 import numpy as np
 from study import HERE
 
-from huefield.apps.predictions.predicting import batches_of, prepared
-from huefield.apps.reproduce.plan import RUN, Job, MiniSize
-from huefield.apps.reproduce.rows import rows_named
-from huefield.apps.reproduce.sources import SMALL, source_named
 from huefield.core.rigid import internal_motions, rigid_motions
-from huefield.modelfile import load
+from huefield.model.modelfile import load
+from huefield.predict.predicting import batches_of, prepared
+from huefield.reproduce.plan import RUN, Job, MiniSize
+from huefield.reproduce.rows import rows_named
+from huefield.reproduce.sources import SMALL, source_named
 
 RESULTS = HERE / "results" / "rigid.json"
 ROWS = ["white", "colored", "colored-atom", "colored-joint", "colored-atom-joint"]

@@ -18,9 +18,9 @@ import numpy as np
 
 from huefield import ForceField
 from huefield.core.structure import pack
-from huefield.data.batching import Batch, BatchOrder, Place, choose_shapes, make_batch, prefetch, slot_buckets
-from huefield.data.bundled import bundled
-from huefield.data.neighbours import most_neighbours
+from huefield.data.batches.batching import Batch, BatchOrder, Place, choose_shapes, make_batch, prefetch, slot_buckets
+from huefield.data.batches.neighbours import most_neighbours
+from huefield.data.bundled.sets import bundled
 from huefield.noise import ColoredNoise
 from huefield.potentials import PaiNN
 from huefield.training.stages import NLLStage

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from huefield.core.structure import Block
-from huefield.data.store import Store
-from huefield.data.store_format import Provenance
-from huefield.data.store_writer import StoreWriter
+from huefield.data.store.format import Provenance
+from huefield.data.store.store import Store
+from huefield.data.store.writer import StoreWriter
 
 BLOCK = 4096
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from huefield.forcefield import Ensemble
+    from huefield.model.forcefield import Ensemble
     from huefield.training import TrainConfig
     from huefield.training.scoring import EnsembleScores
 
@@ -46,7 +46,7 @@ def kept(path: Path) -> dict[str, Any]:
 
 def keep(path: Path, found: dict[str, Any], *names: str) -> None:
     """Put a result under its names beside those that are there, which another process may have written meanwhile."""
-    from huefield.core.files import write_bytes
+    from huefield.support.files import write_bytes
 
     results = kept(path)
     level = results
@@ -66,8 +66,8 @@ def acac_test() -> Any:
 
 def scored(ensemble: "Ensemble", part: Any, config: "TrainConfig", run: Path) -> "EnsembleScores":
     """Errors of an ensemble whose run is in this folder."""
+    from huefield.data.batches.prepared import Prepared
     from huefield.data.references import AtomicReferences
-    from huefield.training.feed import Prepared
     from huefield.training.job import cutoff_of
     from huefield.training.scoring import score, shapes_for
 

@@ -139,9 +139,10 @@ def five_relative_to_one(data: Path, features: int, steps: int) -> float:
 
 def bare_program(data: Path, features: int, members: int) -> tuple[Any, Any, Any]:
     """A compiled step with states and a batch for it."""
-    from huefield.data.batching import Place
+    from huefield.data.batches.batching import Place
+    from huefield.data.batches.prepared import Prepared
     from huefield.training import job
-    from huefield.training.feed import Feed, Prepared
+    from huefield.training.feed import Feed
     from huefield.training.mesh import Layout
     from huefield.training.program import StageProgram
 

@@ -99,7 +99,7 @@ def config_of(name: str, overrides: dict[str, Any], start_from: Path | None) -> 
 
 def errors_of(name: str, config: Any, when: str, folder: Path) -> dict[str, float]:
     """Errors on structures that were never seen."""
-    from huefield.modelfile import load
+    from huefield.model.modelfile import load
 
     part = acac_test() if name == "acac" else config.data.load()["test_id"]
     found = asdict(scored(load(folder / f"candidates/{when}.safetensors"), part, config, folder))

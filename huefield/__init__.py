@@ -8,26 +8,38 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from huefield.apps.calculator import Calculator as Calculator
-    from huefield.apps.evaluate import evaluate as evaluate
-    from huefield.forcefield import Ensemble as Ensemble
-    from huefield.forcefield import ForceField as ForceField
-    from huefield.modelfile import load as load
-    from huefield.modelfile import save as save
+    from huefield.ase.calculator import Calculator as Calculator
+    from huefield.evaluation.evaluate import evaluate as evaluate
+    from huefield.model.forcefield import Ensemble as Ensemble
+    from huefield.model.forcefield import ForceField as ForceField
+    from huefield.model.modelfile import load as load
+    from huefield.model.modelfile import save as save
     from huefield.training import train as train
 
 __version__ = "0.1.0.dev0"
 
 _HOME = {
-    "Calculator": "huefield.apps.calculator",
-    "Ensemble": "huefield.forcefield",
-    "ForceField": "huefield.forcefield",
-    "evaluate": "huefield.apps.evaluate",
-    "load": "huefield.modelfile",
-    "save": "huefield.modelfile",
+    "Calculator": "huefield.ase.calculator",
+    "Ensemble": "huefield.model",
+    "ForceField": "huefield.model",
+    "evaluate": "huefield.evaluation.evaluate",
+    "load": "huefield.model",
+    "save": "huefield.model",
     "train": "huefield.training",
 }
-_PACKAGES = ("core", "data", "evaluation", "noise", "potentials", "testing", "training")
+_PACKAGES = (
+    "ase",
+    "core",
+    "data",
+    "evaluation",
+    "model",
+    "noise",
+    "potentials",
+    "predict",
+    "reproduce",
+    "testing",
+    "training",
+)
 
 __all__ = ["Calculator", "Ensemble", "ForceField", "__version__", "evaluate", "load", "save", "train"]
 

@@ -1,6 +1,6 @@
 """``python -m huefield``."""
 
-from huefield.apps.cli import main
+from huefield.cli import main
 
 if __name__ == "__main__":
     main()

@@ -17,10 +17,10 @@ from jaxtyping import Array, Float, Key, PyTree
 from scipy.stats import multivariate_normal
 
 from huefield.core import EnergyForces, Gaussian, Graph, Labels, Partition
-from huefield.core.config import FrozenConfig
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.noise import AbstractNoise
 from huefield.potentials import AbstractPotential, AtomOutputs
+from huefield.support.config import FrozenConfig
 from huefield.training.likelihoods import joint_nll, marginal_nll, structure_mean
 
 SIZES = (3, 1, 5)

@@ -9,8 +9,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from huefield.apps.reproduce.table import Estimate
 from huefield.core.rigid import internal_motions, rigid_motions
+from huefield.reproduce.table import Estimate
 
 Program = Callable[[str], ModuleType]
 FOLDER = Path(__file__).parents[1] / "benchmarks"

@@ -10,11 +10,11 @@ from ase.build import molecule
 from ase.io import write
 
 from huefield import Ensemble, ForceField, save
-from huefield.apps.toy import ToyConfig, run_toy, write_toy
-from huefield.evaluation.calibrated import EnergyForcesCalibration
-from huefield.evaluation.calibration import ScaleCalibration
-from huefield.evaluation.typical import TypicalUncertainty
-from tests.apps.test_calculator import typical
+from huefield.model.calibration import ScaleCalibration
+from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.typical import TypicalUncertainty
+from huefield.reproduce.toy import ToyConfig, run_toy, write_toy
+from tests.ase.test_calculator import typical
 from tests.training.helpers import POTENTIAL
 
 README = Path(__file__).parents[1] / "README.md"

@@ -19,7 +19,7 @@ from motion import Dynamics  # noqa: E402
 from ours import config_of  # noqa: E402
 
 from huefield import Ensemble  # noqa: E402
-from huefield.apps.calculator import Calculator  # noqa: E402
+from huefield.ase.calculator import Calculator  # noqa: E402
 
 
 def ensemble(members: int, features: int = 64) -> Ensemble:

@@ -19,8 +19,8 @@ from cases import CUTOFF_ANGSTROM, ELEMENTS, System, systems  # noqa: E402
 from huefield import Ensemble, ForceField  # noqa: E402
 from huefield.core import Graph, Labels  # noqa: E402
 from huefield.core.structure import Structure  # noqa: E402
-from huefield.data.batching import Batch, make_batch  # noqa: E402
-from huefield.forcefield import _compiled_joint  # noqa: E402
+from huefield.data.batches.batching import Batch, make_batch  # noqa: E402
+from huefield.model.forcefield import _compiled_joint  # noqa: E402
 from huefield.noise import ColoredNoise, VanillaNoise  # noqa: E402
 from huefield.potentials import PaiNN  # noqa: E402
 from huefield.training.stages import NLLStage, SquaredErrorStage  # noqa: E402

@@ -21,10 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from huefield.core.checks import is_concrete, require_finite, require_non_negative, require_shape
 from huefield.core.lowrank import atomwise_log_prob, log_density, observe_scalar, safe_divide, safe_sqrt
 from huefield.core.observable import Observable, ObservableDistribution
 from huefield.core.types import EnergyForces, EnergyForcesStack, Labels, Partition
+from huefield.support.checks import is_concrete, require_finite, require_non_negative, require_shape
 
 
 class Gaussian(eqx.Module):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Int8, Shaped
 
-from huefield.core.checks import require_shape
+from huefield.support.checks import require_shape
 
 EMPTY_SLOT_ANGSTROM = 100.0
 """Length of the vectors in empty slots: beyond every cutoff, and with finite derivatives of everything."""

@@ -4,8 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from huefield.core.checks import require_positive, require_shape
 from huefield.core.types import Partition
+from huefield.support.checks import require_positive, require_shape
 
 
 class Observable(eqx.Module):

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from huefield.core.checks import require_shape
+from huefield.support.checks import require_shape
 
 
 @dataclass(frozen=True, eq=False)

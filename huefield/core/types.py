@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
-from huefield.core.checks import require_finite, require_shape, require_within
 from huefield.core.neighbours import Neighbours
+from huefield.support.checks import require_finite, require_shape, require_within
 
 MAX_ATOMIC_NUMBER = 118
 

@@ -12,14 +12,14 @@ import numpy as np
 from jaxtyping import Int
 from pydantic import Field, PositiveInt, model_validator
 
-from huefield.core.config import FrozenConfig
 from huefield.core.structure import Block, joined
-from huefield.data.base import UnreadableFileError
-from huefield.data.bundled import DEFAULT_LEVEL, bundled
+from huefield.data.bundled.sets import DEFAULT_LEVEL, bundled
 from huefield.data.composition import symbol
-from huefield.data.reading import ReaderConfig, read_blocks
-from huefield.data.split_config import SplitConfig, SplitInputs
-from huefield.data.store import Store
+from huefield.data.readers.base import UnreadableFileError
+from huefield.data.readers.detect import ReaderConfig, read_blocks
+from huefield.data.splits.config import SplitConfig, SplitInputs
+from huefield.data.store.store import Store
+from huefield.support.config import FrozenConfig
 
 BLOCK = 4096
 """Structures that are looked at together in passes over all."""

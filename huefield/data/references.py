@@ -22,11 +22,11 @@ from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt8
 from pydantic import Field, ValidationError
 
-from huefield.core.checks import require_finite, require_shape
-from huefield.core.config import FrozenConfig, explain
-from huefield.core.files import write_bytes
 from huefield.core.structure import Block
 from huefield.data.composition import element_counts, present_elements, require_packed, runs, symbol
+from huefield.support.checks import require_finite, require_shape
+from huefield.support.config import FrozenConfig, explain
+from huefield.support.files import write_bytes
 
 ISOLATED_ANGSTROM = 8.0
 """Length from which on a lattice vector makes a box around an atom rather than a crystal of it."""

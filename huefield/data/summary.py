@@ -25,7 +25,7 @@ from scipy.spatial.distance import pdist
 
 from huefield.core.structure import Block
 from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
-from huefield.data.duplicates import block_hashes
+from huefield.data.splits.duplicates import block_hashes
 
 SAMPLE = 50_000
 """Values of a distribution that are kept."""

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from huefield.core import Graph, Labels, Partition
-from huefield.core.checks import require_shape
-from huefield.core.config import FrozenConfig
+from huefield.support.checks import require_shape
+from huefield.support.config import FrozenConfig
 
 
 class ToyProcess(FrozenConfig):

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from huefield.core.checks import require_positive
 from huefield.evaluation.entries import UndefinedMetricError, checked_pair, in_sigmas
 from huefield.evaluation.ranking import Ranking, running_mean
+from huefield.support.checks import require_positive
 
 LEVELS = np.linspace(0.0, 1.0, 100)
 """Of coverage curves."""

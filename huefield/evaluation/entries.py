@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from huefield.core.checks import require_finite, require_non_negative, require_positive, require_shape
+from huefield.support.checks import require_finite, require_non_negative, require_positive, require_shape
 
 
 class UndefinedMetricError(ValueError):

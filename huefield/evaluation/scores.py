@@ -11,10 +11,10 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Float
 
-from huefield.core.plain import plain_fields
 from huefield.evaluation import metrics
 from huefield.evaluation.curves import Reliability, reliability
 from huefield.evaluation.entries import UndefinedMetricError
+from huefield.support.plain import plain_fields
 
 NAN = float("nan")
 NO_BINS = Reliability(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))

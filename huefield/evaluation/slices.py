@@ -8,13 +8,13 @@ import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
-from huefield.core.plain import plain_fields
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
-from huefield.evaluation.predictions import Observed, Predictions
 from huefield.evaluation.scores import Remarks, Scores, scores_of_errors
 from huefield.evaluation.summaries import Summary, summary_of_errors, summary_of_lengths
+from huefield.predict.predictions import Observed, Predictions
+from huefield.support.plain import plain_fields
 
 LARGEST_GROUPS = 20
 """How many groups are told apart; the others are one part."""

@@ -9,8 +9,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from huefield.core.checks import require_shape
-from huefield.core.plain import plain_fields
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Interval, Resampling, bootstrap_intervals, coverage_name
 from huefield.evaluation.curves import (
@@ -27,6 +25,8 @@ from huefield.evaluation.entries import checked_pair, defined_mean
 from huefield.evaluation.ranking import WORST, Ranking, auroc, spearman
 from huefield.evaluation.scores import NAN, Noisy, Remarks, diagram, table
 from huefield.evaluation.sums import COVERAGES
+from huefield.support.checks import require_shape
+from huefield.support.plain import plain_fields
 
 POINTS = 100
 """Of the retention curve."""

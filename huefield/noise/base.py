@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
-from huefield.core.config import FrozenConfig
 from huefield.core.strain import strain_var
+from huefield.support.config import FrozenConfig
 
 Number = float | Float[Array, ""]
 """A number that may be known only when a compiled program runs."""

@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
-from huefield.core.config import FrozenConfig
 from huefield.noise.base import (
     AbstractNoise,
     Covariance,
@@ -39,6 +38,7 @@ from huefield.noise.base import (
     raw_for_level,
 )
 from huefield.noise.gamma import AbstractGamma, AtomGamma, ElementGamma, ForceGamma, GlobalGamma
+from huefield.support.config import FrozenConfig
 
 _GAMMA_KINDS: dict[str, type[GlobalGamma] | type[ElementGamma] | type[AtomGamma] | type[ForceGamma]] = {
     "global": GlobalGamma,

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
 from huefield.core import Graph
-from huefield.core.checks import require_positive, require_shape
 from huefield.noise.base import Number, softplus_inverse
+from huefield.support.checks import require_positive, require_shape
 
 NUM_ELEMENTS = 119
 """Rows of a table by atomic number: 0 stands for a site that is no atom, as in the toy."""

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
-from huefield.core.config import FrozenConfig
 from huefield.noise.base import AbstractNoise, Covariance, Number
+from huefield.support.config import FrozenConfig
 
 
 class VanillaNoise(AbstractNoise):

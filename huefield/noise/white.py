@@ -18,7 +18,6 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
-from huefield.core.config import FrozenConfig
 from huefield.noise.base import (
     AbstractNoise,
     Covariance,
@@ -29,6 +28,7 @@ from huefield.noise.base import (
     positive_level,
     raw_for_level,
 )
+from huefield.support.config import FrozenConfig
 
 
 class WhiteNoise(AbstractNoise):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from huefield.core import Graph, Outputs, Partition
-from huefield.core.config import FrozenConfig
+from huefield.support.config import FrozenConfig
 
 Levels = Callable[[Float[Array, "A O"], Partition], Float[Array, "C S"]]
 """Noise levels from raw outputs: the ``levels`` method of a noise model."""

@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Key
 from pydantic import Field
 
 from huefield.core import Graph
-from huefield.core.config import FrozenConfig
 from huefield.potentials.base import AbstractPotential, AtomOutputs
+from huefield.support.config import FrozenConfig
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,

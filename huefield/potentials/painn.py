@@ -41,12 +41,12 @@ from jaxtyping import Array, Float, Int, Key
 from pydantic import Field, field_validator
 
 from huefield.core import Graph, Neighbours
-from huefield.core.config import FrozenConfig
 from huefield.core.pairwise import sum_over_neighbours
 from huefield.core.types import MAX_ATOMIC_NUMBER
 from huefield.potentials.base import AbstractPotential, AtomOutputs
 from huefield.potentials.layers import Linear, drawn
 from huefield.potentials.radial import distances_and_directions, radial_features
+from huefield.support.config import FrozenConfig
 
 NORM_SOFTENING = 1e-4
 """ε of the norm √(|V v|² + ε²), in units of features."""

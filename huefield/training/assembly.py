@@ -6,12 +6,13 @@ from pathlib import Path
 import equinox as eqx
 import jax
 
-from huefield.core.files import alone_in, require_writable
-from huefield.forcefield import Ensemble
-from huefield.modelfile import load, save
+from huefield.data.batches.prepared import Prepared
+from huefield.model.forcefield import Ensemble
+from huefield.model.modelfile import load, save
+from huefield.support.files import alone_in, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config
-from huefield.training.feed import Prepared
+from huefield.training.feed import prepare
 from huefield.training.job import CONFIG, DIGESTS, changed_parts, cutoff_of, member_folder, references_for
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import Report
@@ -107,7 +108,7 @@ def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str
             "model files, to put them together as they are"
         )
     references = references_for(config, parts["train"], ensemble)
-    return {name: Prepared.of(part, cutoff_of(config), references) for name, part in parts.items() if name != "train"}
+    return {name: prepare(part, cutoff_of(config), references) for name, part in parts.items() if name != "train"}
 
 
 def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainConfig]:

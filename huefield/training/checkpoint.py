@@ -18,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from huefield import __version__
-from huefield.core.files import refusal, write_bytes
-from huefield.core.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
-from huefield.core.trees import named_arrays, with_arrays
-from huefield.data.batching import Place
-from huefield.forcefield import ForceField
+from huefield.data.batches.batching import Place
+from huefield.model.forcefield import ForceField
+from huefield.support.files import refusal, write_bytes
+from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
+from huefield.support.trees import named_arrays, with_arrays
 from huefield.training.step import MemberState
 
 FORMAT = "huefield-checkpoint"

@@ -6,11 +6,11 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from huefield.core.config import FrozenConfig, explain
 from huefield.data.dataset import DataConfig
 from huefield.data.references import FittedReferences, ReferenceConfig
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.noise import VanillaNoise
+from huefield.support.config import FrozenConfig, explain
 from huefield.training.mesh import MeshConfig
 from huefield.training.stages import Stage
 from huefield.training.step import OptimiserConfig

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from huefield.data.batching import Batch
-from huefield.forcefield import ForceField
-from huefield.training.feed import Prepared
+from huefield.data.batches.batching import Batch
+from huefield.data.batches.prepared import Prepared
+from huefield.model.forcefield import ForceField
 from huefield.training.likelihoods import marginal_nll, squared_error
 from huefield.training.stages import AbstractStage
 

@@ -5,76 +5,25 @@ follows from sizes that every process knows, so that all agree on it without a w
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Int, Key
 
-from huefield.data.batching import (
-    Batch,
-    BatchOrder,
-    BatchShape,
-    Place,
-    choose_shapes,
-    fitting_shape,
-    make_batch,
-    slot_buckets,
-)
+from huefield.data.batches.batching import Batch, BatchOrder, Place, choose_shapes, slot_buckets
+from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import Part
-from huefield.data.neighbours import most_neighbours
 from huefield.data.references import AtomicReferences
 from huefield.training.mesh import Layout, own_share, shared
-
-TAG = "all"
-"""Reference energies are those of one data set: what is trained on."""
-
 
 MANY_STEPS = 5000
 """From which on a second program for batches of usual size pays: where sizes differ, its steps take half the time."""
 
 
-@dataclass(frozen=True, eq=False)
-class Prepared:
-    """A part of the data with what batches need to know about all of its structures."""
-
-    part: Part
-    cutoff_angstrom: float
-    sizes: Int[np.ndarray, " n"]
-    neighbours: Int[np.ndarray, " n"]
-    """The largest number of neighbours of an atom, for each structure."""
-    offsets: Float[np.ndarray, " n"]
-    """Energy of the single atoms of each structure, [eV]."""
-
-    @classmethod
-    def of(cls, part: Part, cutoff_angstrom: float, references: AtomicReferences) -> "Prepared":
-        """Look once at every structure; each process of a job looks at its share, and tells the others."""
-        sizes, neighbours, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
-        for block in part.share(own_share(len(part))).blocks():
-            sizes.append(block.sizes)
-            neighbours.append(most_neighbours(block, cutoff_angstrom))
-            offsets.append(references.offsets(block.sizes, block.atomic_numbers, np.full(len(block), TAG)))
-        own = [np.concatenate(found) for found in (sizes, neighbours, offsets)]
-        return cls(part, cutoff_angstrom, *(shared(found, len(part)) for found in own))
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def batch(self, indices: Int[np.ndarray, " n"], shape: BatchShape) -> Batch:
-        """A padded batch in the memory of the host."""
-        with jax.default_device(jax.local_devices(backend="cpu")[0]):
-            return make_batch(
-                self.part.block(indices), self.cutoff_angstrom, (shape,), energy_offset=self.offsets[indices]
-            )
-
-    def shape_for(self, batches: list[Int[np.ndarray, " _"]], shapes: tuple[BatchShape, ...]) -> BatchShape:
-        """The cheapest shape that holds each of some batches."""
-        return fitting_shape(
-            shapes,
-            max(len(indices) for indices in batches),
-            max(int(self.sizes[indices].sum()) for indices in batches),
-            max(int(self.neighbours[indices].max(initial=0)) for indices in batches),
-        )
+def prepare(part: Part, cutoff_angstrom: float, references: AtomicReferences) -> Prepared:
+    """Look once at every structure; each process of a job looks at its share and tells the others."""
+    own = Prepared.of(part.share(own_share(len(part))), cutoff_angstrom, references)
+    columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets))
+    return Prepared(part, cutoff_angstrom, *columns)
 
 
 class Feed:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from huefield.core.plain import plain
+from huefield.support.plain import plain
 
 
 class History:

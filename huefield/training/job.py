@@ -29,15 +29,16 @@ from ase.data import atomic_numbers as number_of_symbol
 from ase.data import chemical_symbols
 from jaxtyping import Array, Key
 
-from huefield.core.files import alone_in, leaving_no_empty, require_writable, write_bytes
+from huefield.data.batches.prepared import TAG, Prepared
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
-from huefield.forcefield import Ensemble, ForceField, build_members
-from huefield.modelfile import load
+from huefield.model.forcefield import Ensemble, ForceField, build_members
+from huefield.model.modelfile import load
+from huefield.support.files import alone_in, leaving_no_empty, require_writable, write_bytes
 from huefield.training.checkpoint import CHECKPOINTS, differences, saying_what_is_safe
 from huefield.training.config import TrainConfig, parse_config, to_yaml
 from huefield.training.diagnosis import diagnose
-from huefield.training.feed import TAG, Feed, Prepared, validation_batches
+from huefield.training.feed import Feed, prepare, validation_batches
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.reports import Report
@@ -116,7 +117,7 @@ def _train(
     if saved is not None:
         require_transferable(saved, config.model, members)
     references = references_for(config, parts["train"], saved)
-    prepared = {name: Prepared.of(part, cutoff, references) for name, part in parts.items()}
+    prepared = {name: prepare(part, cutoff, references) for name, part in parts.items()}
     digests = {name: digest(parts[name]) for name in DECISIVE}
     if first_process():
         for line in overview(parts, references, members):

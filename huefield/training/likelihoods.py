@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from huefield.core import EnergyForces, Gaussian, Labels, Partition
-from huefield.core.checks import require_shape
 from huefield.core.lowrank import log_density
+from huefield.support.checks import require_shape
 
 
 def squared_error(distribution: Gaussian, labels: Labels) -> EnergyForces:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from huefield.core import Graph, Labels
 from huefield.core.lowrank import safe_sqrt
-from huefield.forcefield import Ensemble, ForceField, Strategy, map_members
+from huefield.model.forcefield import Ensemble, ForceField, Strategy, map_members
 from huefield.training.likelihoods import squared_error
 from huefield.training.reports import Clock, StepReport
 from huefield.training.stages import AbstractStage

@@ -15,8 +15,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pydantic import Field
 
-from huefield.core.config import FrozenConfig
-from huefield.core.trees import is_array_like
+from huefield.support.config import FrozenConfig
+from huefield.support.trees import is_array_like
 
 MEMBER, DATA = "member", "data"
 STATES, BATCHES, SHARED = PartitionSpec(MEMBER), PartitionSpec(MEMBER, DATA), PartitionSpec(None, DATA)

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
-from huefield.core.checks import NotFiniteError
-from huefield.core.files import write_bytes
-from huefield.core.plain import plain
-from huefield.data.batching import BatchShape
-from huefield.forcefield import Ensemble
-from huefield.modelfile import save
+from huefield.data.batches.batching import BatchShape
+from huefield.data.batches.prepared import Prepared
+from huefield.model.forcefield import Ensemble
+from huefield.model.modelfile import save
+from huefield.support.checks import NotFiniteError
+from huefield.support.files import write_bytes
+from huefield.support.plain import plain
 from huefield.training.config import TrainConfig
-from huefield.training.feed import Prepared
 from huefield.training.mesh import first_process
 from huefield.training.reports import Report
 from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for, typical_uncertainty

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 from pydantic import BaseModel
 
 from huefield.data.dataset import BundledData, FileData
-from huefield.data.split_config import RandomSplit
-from huefield.forcefield import ForceField
+from huefield.data.splits.config import RandomSplit
+from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.potentials import PaiNN
 from huefield.training.config import TrainConfig

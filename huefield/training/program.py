@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool
 
-from huefield.data.batching import Batch
-from huefield.forcefield import ForceField, Strategy, map_members
+from huefield.data.batches.batching import Batch
+from huefield.model.forcefield import ForceField, Strategy, map_members
 from huefield.training.mesh import BATCHES, DATA, KEPT_PROGRAMS, STATES, Layout, compiled
 from huefield.training.stages import AbstractStage
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step

@@ -14,8 +14,8 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Int
 
-from huefield.data.batching import Batch, Place, prefetch
-from huefield.forcefield import ForceField
+from huefield.data.batches.batching import Batch, Place, prefetch
+from huefield.model.forcefield import ForceField
 from huefield.training.checkpoint import CHECKPOINTS, CheckpointError, Contents, Position, load_newest, save_checkpoint
 from huefield.training.config import TrainConfig
 from huefield.training.feed import Feed

@@ -7,12 +7,12 @@ from typing import get_args
 import numpy as np
 
 from huefield.core import Gaussian, Labels
-from huefield.core.plain import plain_fields
-from huefield.data.batching import BatchShape, choose_shapes
+from huefield.data.batches.batching import BatchShape, choose_shapes
+from huefield.data.batches.prepared import Prepared
 from huefield.evaluation.scores import Scores, scores_of_errors
-from huefield.evaluation.typical import PartOfUncertainty, TypicalUncertainty
-from huefield.forcefield import Ensemble
-from huefield.training.feed import Prepared
+from huefield.model.forcefield import Ensemble
+from huefield.model.typical import PartOfUncertainty, TypicalUncertainty
+from huefield.support.plain import plain_fields
 
 BINS = 10
 """Of ENCE."""

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from huefield.core import EnergyForces, Gaussian, Graph, Labels
-from huefield.core.config import FrozenConfig
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
+from huefield.support.config import FrozenConfig
 from huefield.training import likelihoods
 from huefield.training.likelihoods import Averages
 

@@ -13,8 +13,8 @@ from jaxtyping import Array, Bool, Float, Int
 from pydantic import Field
 
 from huefield.core import Graph, Labels
-from huefield.core.config import FrozenConfig
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
+from huefield.support.config import FrozenConfig
 from huefield.training.stages import AbstractStage
 
 MEMORY = 0.98

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from huefield.core.trees import named_arrays, with_arrays
-from huefield.forcefield import Ensemble, ForceField
+from huefield.model.forcefield import Ensemble, ForceField
+from huefield.support.trees import named_arrays, with_arrays
 from huefield.training.checkpoint import differences
 
 

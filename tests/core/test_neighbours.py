@@ -10,9 +10,9 @@ import pytest
 from jaxtyping import Array
 
 from huefield.core import Graph, Partition
-from huefield.core.config import FrozenConfig
 from huefield.core.neighbours import EMPTY_SLOT_ANGSTROM, Neighbours
 from huefield.potentials.base import AbstractPotential, AtomOutputs, differentiate
+from huefield.support.config import FrozenConfig
 
 ATOMS, SLOTS = 6, 5
 PAIRS = [(0, 1, (0, 0, 0)), (0, 1, (1, 0, 0)), (2, 2, (0, 1, 0)), (1, 2, (0, -1, 2)), (3, 4, (0, 0, 0))]

@@ -13,7 +13,7 @@ from huefield.core import pairwise
 from huefield.core.neighbours import Neighbours
 from huefield.core.pairwise import sum_over_neighbours
 from huefield.core.structure import Structure
-from huefield.data.neighbours import neighbour_matrix, neighbour_pairs
+from huefield.data.batches.neighbours import neighbour_matrix, neighbour_pairs
 
 pytestmark = pytest.mark.usefixtures("x64")
 

@@ -13,7 +13,7 @@ from huefield import Ensemble, ForceField
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Partition, voigt
 from huefield.core.strain import strain_var
 from huefield.core.structure import Structure
-from huefield.data.batching import BatchShape, make_batch
+from huefield.data.batches.batching import BatchShape, make_batch
 from huefield.noise import ColoredNoise, VanillaNoise, WhiteNoise
 from huefield.potentials import PaiNN
 from huefield.potentials.base import differentiate

@@ -1,8 +1,6 @@
 import itertools
-import os
 import re
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +11,7 @@ from hypothesis import strategies as st
 
 from huefield.data import composition
 from huefield.data.composition import element_counts, formula_index, formulas
-
-SHARED = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[3] / "shared" / "data"))
+from tests.paths import SHARED
 
 molecules = st.lists(st.lists(st.integers(1, 118), max_size=8), max_size=12)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from huefield.apps.convert import convert
-from huefield.data.base import UnreadableFileError
+from huefield.data.convert import convert
 from huefield.data.dataset import BundledData, FileData
+from huefield.data.readers.base import UnreadableFileError
 from tests.training.helpers import write_waters
 
 SPLIT = {"kind": "random", "fractions": {"train": 0.7, "validation": 0.2, "test": 0.1}}

@@ -1,6 +1,5 @@
 import itertools
 import json
-import os
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,8 +24,8 @@ from huefield.data.references import (
     isolated_atoms,
     isolated_references,
 )
+from tests.paths import SHARED
 
-SHARED = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[3] / "shared" / "data"))
 HCNO = {"H": -13.587222780835477, "C": -1029.4889999855063, "N": -1484.9814568572233, "O": -2041.9816003861047}
 NUMBERS = np.array([1, 6, 7, 8], np.uint8)
 

@@ -1,4 +1,3 @@
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from scipy.spatial.distance import pdist
 
 from huefield.core.structure import Block, Structure, pack
 from huefield.core.units import BOHR_ANGSTROM, HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
-from huefield.data.reading import read_blocks
+from huefield.data.readers.detect import read_blocks
 from huefield.data.summary import (
     SAMPLE,
     Distribution,
@@ -18,9 +17,9 @@ from huefield.data.summary import (
     thomas_fermi_hartree,
     unit_hints,
 )
-from tests.data.test_store_writer import random_block
+from tests.data.store.test_writer import random_block
+from tests.paths import SHARED as DATA
 
-DATA = Path(os.environ.get("HUEFIELD_DATA", Path(__file__).parents[3] / "shared" / "data"))
 WATER_HARTREE, METHANE_HARTREE = -76.4, -40.5
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from huefield.core.structure import Block
-from huefield.evaluation.predictions import Marginals, Predictions
+from huefield.predict.predictions import Marginals, Predictions
 
 WATER = np.array([[0.0, 0.0, 0.0], [0.96, 0.0, 0.0], [-0.24, 0.93, 0.0]])
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from huefield.core.plain import plain
 from huefield.core.structure import Block
 from huefield.evaluation.bootstrap import Resampling, interval_of_mean
-from huefield.evaluation.predictions import Marginals, Predictions
 from huefield.evaluation.scores import Scores, scores_of_errors
 from huefield.evaluation.slices import breakdown, summarise
 from huefield.evaluation.summaries import summary
+from huefield.predict.predictions import Marginals, Predictions
+from huefield.support.plain import plain
 
 
 def _predictions(groups: tuple[str, ...], seed: int = 0) -> Predictions:

@@ -7,11 +7,11 @@ import uncertainty_toolbox as uct
 from scipy.stats import norm, spearmanr
 from sklearn.metrics import mean_absolute_error, roc_auc_score, root_mean_squared_error
 
-from huefield.core.plain import plain
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Resampling
 from huefield.evaluation.scores import scores_of_errors
 from huefield.evaluation.summaries import Summary, summary, summary_of_lengths
+from huefield.support.plain import plain
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
 NUMBERS = (

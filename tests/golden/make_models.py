@@ -11,7 +11,7 @@ import jax
 
 from huefield import Ensemble, ForceField, save
 from huefield.data import toy_graph
-from huefield.evaluation import EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration
+from huefield.model import EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration
 
 FOLDER = Path(__file__).parent
 CONFIG = {

@@ -10,7 +10,7 @@ import pytest
 
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Labels, Outputs, Partition
 from huefield.data.toy import ToyProcess, process_covariance, symmetric_root
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise
 from huefield.testing import ProbePotential, probe_graph
 from huefield.training.likelihoods import joint_nll, marginal_nll, observed_mean, structure_mean

@@ -12,11 +12,11 @@ from scipy.spatial.transform import Rotation
 
 from huefield import ForceField
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
-from huefield.core.config import FrozenConfig
 from huefield.core.structure import Structure
-from huefield.data.batching import make_batch
+from huefield.data.batches.batching import make_batch
 from huefield.noise import AbstractNoise, Covariance
 from huefield.potentials import MLPPotential, PaiNN
+from huefield.support.config import FrozenConfig
 
 
 class DirectedNoise(AbstractNoise):

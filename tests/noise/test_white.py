@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.noise import WhiteNoise
 from huefield.testing import ProbePotential, probe_graph
 

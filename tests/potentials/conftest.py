@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import jax
 import pytest
 
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.testing import cast_floats
 from tests.potentials.painn_cases import randomised, training, untrained
 

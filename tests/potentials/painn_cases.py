@@ -15,9 +15,9 @@ from jaxtyping import Array, PyTree
 
 from huefield.core import Graph
 from huefield.core.structure import Structure
-from huefield.data.batching import Batch, BatchShape, make_batch
-from huefield.data.bundled import load_bundled
-from huefield.forcefield import ForceField
+from huefield.data.batches.batching import Batch, BatchShape, make_batch
+from huefield.data.bundled.sets import load_bundled
+from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise
 from huefield.potentials import PaiNN, differentiate
 from huefield.training.likelihoods import marginal_nll, structure_mean

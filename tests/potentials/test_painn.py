@@ -11,10 +11,10 @@ from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Array, PyTree
 from pydantic import ValidationError
 
-from huefield import modelfile
 from huefield.core import pairwise
 from huefield.core.structure import Structure
-from huefield.forcefield import Ensemble, ForceField
+from huefield.model import modelfile
+from huefield.model.forcefield import Ensemble, ForceField
 from huefield.potentials import PaiNN, painn
 from huefield.potentials.painn import NORM_SOFTENING, Message
 from huefield.testing import cast_floats

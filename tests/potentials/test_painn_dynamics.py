@@ -18,8 +18,8 @@ from jaxtyping import Array, Float
 
 from huefield.core import Graph
 from huefield.core.structure import Block, Structure
-from huefield.data.batching import Batch, make_batch
-from huefield.data.bundled import load_bundled
+from huefield.data.batches.batching import Batch, make_batch
+from huefield.data.bundled.sets import load_bundled
 from huefield.noise import VanillaNoise
 from huefield.potentials import PaiNN, differentiate
 from huefield.testing import cast_floats

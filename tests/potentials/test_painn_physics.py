@@ -11,8 +11,8 @@ from jaxtyping import Array, PyTree
 
 from huefield.core import Graph
 from huefield.core.structure import Structure
-from huefield.data.batching import BatchShape
-from huefield.forcefield import ForceField
+from huefield.data.batches.batching import BatchShape
+from huefield.model.forcefield import ForceField
 from huefield.potentials import differentiate
 from tests.potentials.painn_cases import (
     CELL,

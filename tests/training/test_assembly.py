@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import huefield
-from huefield.core.files import alone_in
+from huefield.support.files import alone_in
 from huefield.training import assemble, train
 from huefield.training.assembly import SAME_EV
 from huefield.training.checkpoint import CHECKPOINTS

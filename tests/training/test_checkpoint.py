@@ -13,10 +13,10 @@ import jax
 import numpy as np
 import pytest
 
-from huefield.core.tensorfile import TensorFileError, checked_metadata
-from huefield.core.trees import is_array_like
-from huefield.data.batching import Place
-from huefield.forcefield import ForceField
+from huefield.data.batches.batching import Place
+from huefield.model.forcefield import ForceField
+from huefield.support.tensorfile import TensorFileError, checked_metadata
+from huefield.support.trees import is_array_like
 from huefield.training import CheckpointError, SquaredErrorStage, checkpoint
 from huefield.training.checkpoint import (
     FORMAT,

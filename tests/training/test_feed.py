@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from huefield.data.batching import Place
+from huefield.data.batches.batching import Place
+from huefield.data.batches.prepared import TAG, Prepared
 from huefield.data.dataset import BundledData, FileData
 from huefield.data.references import AtomicReferences
-from huefield.training.feed import MANY_STEPS, TAG, Feed, Prepared
+from huefield.training.feed import MANY_STEPS, Feed
 from huefield.training.mesh import Layout, MeshConfig
 from tests.training.helpers import write_waters
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from huefield.core import Graph, Labels, Partition
 from huefield.data import toy
-from huefield.forcefield import Ensemble, ForceField
+from huefield.model.forcefield import Ensemble, ForceField
 from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, StepReport, TrainingDivergedError, fit
 from huefield.training.loop import with_noise_from_errors
 from huefield.training.stages import AbstractStage

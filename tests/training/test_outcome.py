@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from huefield.data.batches.prepared import TAG, Prepared
 from huefield.data.dataset import FileData
 from huefield.data.references import AtomicReferences
-from huefield.forcefield import Ensemble, ForceField
+from huefield.model.forcefield import Ensemble, ForceField
 from huefield.training import NLLStage, SquaredErrorStage
-from huefield.training.feed import TAG, Prepared
 from huefield.training.outcome import Candidates, choose, criterion
 from huefield.training.scoring import score, shapes_for
 from tests.training.helpers import write_waters

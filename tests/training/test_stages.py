@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from huefield.core import Gaussian, Labels
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise, WhiteNoise
 from huefield.testing import ProbePotential, probe_graph
 from huefield.training import BetaNLLStage, NLLStage

@@ -11,7 +11,7 @@ import pytest
 
 from huefield.core import Graph, Labels
 from huefield.data import toy
-from huefield.forcefield import ForceField
+from huefield.model.forcefield import ForceField
 from huefield.training import NLLStage, OptimiserConfig, SquaredErrorStage
 from huefield.training.stages import AbstractStage
 from huefield.training.step import (

@@ -12,7 +12,7 @@ import yaml
 from ase.io import write
 
 import huefield
-from huefield.core.files import alone_in
+from huefield.support.files import alone_in
 from huefield.training import (
     CheckpointError,
     TrainConfig,

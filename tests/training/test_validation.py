@@ -9,12 +9,13 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
+from huefield.data.batches.prepared import TAG, Prepared
 from huefield.data.dataset import FileData
 from huefield.data.references import AtomicReferences
 from huefield.evaluation.scores import scores_of_errors
-from huefield.forcefield import Ensemble, ForceField
+from huefield.model.forcefield import Ensemble, ForceField
 from huefield.training import NLLStage, SquaredErrorStage
-from huefield.training.feed import TAG, Prepared, validation_batches
+from huefield.training.feed import validation_batches
 from huefield.training.mesh import Layout, MeshConfig
 from huefield.training.scoring import BINS, score, shapes_for
 from huefield.training.stages import AbstractStage

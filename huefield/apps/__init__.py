@@ -1,1 +1,0 @@
-"""What people run. Nothing else of huefield imports from here."""

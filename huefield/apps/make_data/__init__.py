@@ -1,7 +1,0 @@
-"""Making reactive data with quantum chemistry: molecules, reactions, sampling and the job that runs them."""
-
-from huefield.apps.make_data.job import make as make
-from huefield.apps.make_data.plan import SPLITS as SPLITS
-from huefield.apps.make_data.plan import Plan as Plan
-from huefield.apps.make_data.pool import MakeProgress as MakeProgress
-from huefield.apps.make_data.relax import SamplingError as SamplingError

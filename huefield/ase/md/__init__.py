@@ -1,0 +1,7 @@
+"""Molecular dynamics that watches its own uncertainty, keeps what it has done, and goes on from there."""
+
+from huefield.ase.md.config import MDConfig as MDConfig
+from huefield.ase.md.figure import draw_md as draw_md
+from huefield.ase.md.run import MDProgress as MDProgress
+from huefield.ase.md.run import MDResult as MDResult
+from huefield.ase.md.run import run_md as run_md

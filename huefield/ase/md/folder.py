@@ -1,0 +1,195 @@
+"""The files of a run, which survive the end of the process at any moment.
+
+Frames and rows are appended as they come. A checkpoint has a state of the dynamics and the lengths of these files at
+that moment; who goes on from it cuts off what was written later, and writes the same again.
+"""
+
+import hashlib
+import io
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from ase import Atoms
+
+from huefield import __version__
+from huefield.ase.md.config import MAY_CHANGE, MDConfig
+from huefield.ase.md.dynamics import State
+from huefield.model.forcefield import Ensemble
+from huefield.support.files import append_bytes, refusal, write_bytes
+from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
+from huefield.support.trees import named_arrays
+
+FORMAT = "huefield-md"
+TRAJECTORY, LOG, UNCERTAIN = APPENDED = ("trajectory.xyz", "log.csv", "uncertain.xyz")
+CHECKPOINT, CONFIG, FIGURE = "checkpoint.safetensors", "config.yaml", "md.png"
+
+
+@dataclass(frozen=True)
+class Place:
+    """How far a run is besides the state of its atoms."""
+
+    looked: bool = False
+    """Whether the structure of this step was written already."""
+    frames: int = 0
+    saved: int = 0
+    """Uncertain structures."""
+    last_saved: int | None = None
+    """The step of the last of them."""
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """A checkpoint."""
+
+    state: State
+    place: Place
+    lengths: dict[str, int]
+    """Of the files that are appended to, in bytes."""
+
+
+class Folder:
+    """Where a run writes to."""
+
+    def __init__(self, path: Path, config: MDConfig, ensemble: Ensemble, start: Atoms) -> None:
+        self.path, self._steps = path, config.steps
+        self._identity = {
+            "settings": config.model_dump(mode="json", exclude=set(MAY_CHANGE)),
+            "model": digest_of_model(ensemble),
+            "start": digest_of_start(start),
+        }
+        self._files: dict[str, io.FileIO] = {}
+
+    def newest(self) -> Saved | None:
+        """Where to go on; None in a folder without a run."""
+        path = self.path / CHECKPOINT
+        if not path.exists():
+            self._require_none_of_ours()
+            return None
+        content = path.read_bytes()
+        try:
+            metadata = checked_metadata(path, content, FORMAT, "state of dynamics")
+        except TensorFileError as error:
+            raise TensorFileError(f"{error}, or start anew with --overwrite") from None
+        self._require_same(json.loads(metadata["identity"]))
+        state = State(int(metadata["step"]), tensors_in(path, content))
+        if state.step > self._steps:
+            raise ValueError(
+                f"the run in {self.path} has taken {state.step} steps already, more than {self._steps}: ask for more "
+                "steps, or start anew with --overwrite"
+            )
+        return Saved(state, Place(**json.loads(metadata["place"])), json.loads(metadata["bytes"]))
+
+    def go_on(self, saved: Saved) -> None:
+        """Cut the files to what they were, to write to them."""
+        for name in APPENDED:
+            path, length = self.path / name, saved.lengths.get(name, 0)
+            if (path.stat().st_size if path.exists() else 0) < length:
+                raise ValueError(
+                    f"{path} is shorter than when the run was last saved ({length} bytes): put it back as it was, or "
+                    "start anew with --overwrite"
+                )
+        for name in APPENDED:
+            length = saved.lengths.get(name, 0)
+            (self.path / name).touch()
+            file = self._files[name] = (self.path / name).open("r+b", buffering=0)
+            file.truncate(length)
+            file.seek(length)
+
+    def begin(self, state: State) -> Saved:
+        """Start anew; what an earlier run has left is removed."""
+        for name in (CHECKPOINT, *APPENDED, FIGURE):
+            (self.path / name).unlink(missing_ok=True)
+        self.save(state, Place())
+        return Saved(state, Place(), {})
+
+    def save(self, state: State, place: Place) -> None:
+        """Write a checkpoint, when all that it counts on is on the disk."""
+        for file in self._files.values():
+            os.fsync(file.fileno())
+        metadata = {
+            "huefield": __version__,
+            "identity": json.dumps(self._identity),
+            "bytes": json.dumps({name: file.tell() for name, file in self._files.items()}),
+            "place": json.dumps(asdict(place)),
+            "step": str(state.step),
+        }
+        write_bytes(self.path / CHECKPOINT, format_file(state.tensors, metadata, FORMAT))
+
+    def append(self, name: str, text: str) -> None:
+        """Add to a file, at once."""
+        file = self._files[name]
+        try:
+            append_bytes(file, text.encode())
+        except OSError as error:
+            reason, cure = refusal(error, self.path / name)
+            raise OSError(
+                f"cannot write {self.path / name}: {reason}. The run is safe up to its last checkpoint: {cure} and run "
+                "the same command again to go on"
+            ) from error
+
+    def write_config(self, config: MDConfig, **more: Any) -> None:
+        """All settings, and what came of them."""
+        known = {"huefield": __version__, **more, "model": self._identity["model"], "start": self._identity["start"]}
+        content = {**config.model_dump(mode="json"), "run": known}
+        text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+        write_bytes(self.path / CONFIG, text.encode())
+
+    def close(self) -> None:
+        """Of all files; a file that nothing came into is removed."""
+        for name, file in self._files.items():
+            if not file.tell():
+                (self.path / name).unlink(missing_ok=True)
+            file.close()
+        self._files.clear()
+
+    def _require_none_of_ours(self) -> None:
+        there = [name for name in APPENDED if (self.path / name).exists()]
+        if there:
+            raise ValueError(
+                f"{self.path} has {', '.join(there)} but no {CHECKPOINT} to go on from: choose another folder, or "
+                "replace them with --overwrite"
+            )
+
+    def _require_same(self, before: dict[str, Any]) -> None:
+        old, new = before["settings"], self._identity["settings"]
+        assert isinstance(new, dict)  # noqa: S101 - for mypy
+        changed = [
+            f"{name} was {old.get(name)} and is {new.get(name)}"
+            for name in sorted({*old, *new})
+            if old.get(name) != new.get(name)
+        ]
+        changed += [f"the {name} is another one" for name in ("model", "start") if before[name] != self._identity[name]]
+        if changed:
+            raise ValueError(
+                f"{self.path} has a run with other settings: {'; '.join(changed)}. Go on with the same, choose another "
+                "folder, or start anew with --overwrite"
+            )
+
+
+def digest_of_model(ensemble: Ensemble) -> str:
+    """Of all that its predictions depend on."""
+    digest = hashlib.sha256(json.dumps(ensemble.atom_energies).encode())
+    digest.update(b"" if ensemble.calibration is None else ensemble.calibration.model_dump_json().encode())
+    for name, array in sorted(named_arrays(ensemble.members).items()):
+        digest.update(name.encode() + np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def digest_of_start(start: Atoms) -> str:
+    """Of all that dynamics depend on."""
+    digest = hashlib.sha256(str([constraint.todict() for constraint in start.constraints]).encode())
+    for array in (
+        start.numbers,
+        start.positions,
+        np.array(start.cell),
+        start.pbc,
+        start.get_masses(),
+        start.get_momenta(),
+    ):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

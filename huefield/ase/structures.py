@@ -1,0 +1,73 @@
+"""Structures out of files that ASE reads, to begin work with; what is wrong with a file is said in words."""
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+from ase import Atoms
+
+from huefield.data.readers.ase_files import Image, ase_format_of, explained, images_in
+from huefield.data.readers.base import BadFrameError, Fault, UnreadableFileError, naming, require_elements
+
+NAME_FORMAT = "give it a name that ends with its format, such as .xyz or .cif"
+
+
+def read_structure(path: Path, frame: int | None = None) -> Atoms:
+    """One frame of a file, without what a calculator said of it.
+
+    Args:
+        path: the file.
+        frame: its number, from 0; None for the last.
+    """
+    if frame is not None and frame < 0:
+        raise ValueError(f"frames are counted from 0, but frame is {frame}; without it the last one is taken")
+    with naming(path):
+        images = _images(path)
+        found = deque(images, 1) if frame is None else list(islice(images, frame, frame + 1))
+    if not found:
+        raise ValueError(f"{path} has no {'structure' if frame is None else f'frame {frame}; they are counted from 0'}")
+    return _atoms(found[0])
+
+
+def read_structures(path: Path) -> list[Atoms]:
+    """All frames of a file, as :func:`read_structure` gives one."""
+    with naming(path):
+        found = list(_images(path))
+    if not found:
+        raise ValueError(f"{path} has no structure")
+    return [_atoms(image) for image in found]
+
+
+@contextmanager
+def naming_structure(name: str) -> Iterator[None]:
+    """Put the name of a structure before what is wrong with it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def _images(path: Path) -> Iterator[Image | Fault]:
+    if path.is_dir():
+        raise UnreadableFileError(f"{path} is a folder: name a file with a structure")
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    return images_in(path, ase_format_of(path, cure=NAME_FORMAT))
+
+
+def _atoms(image: Image | Fault) -> Atoms:
+    if isinstance(image, Fault):
+        raise _unusable(image)
+    try:
+        atoms = image.parse()
+        require_elements(atoms.numbers)
+    except Exception as error:  # ASE raises anything on damaged text
+        raise _unusable(Fault(image.source, image.frame, explained(error))) from error
+    atoms.calc = None
+    return atoms
+
+
+def _unusable(fault: Fault) -> BadFrameError:
+    return BadFrameError(f"{str(fault).rstrip('.')}: mend the file, or take this frame out of it")

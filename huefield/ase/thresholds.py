@@ -1,0 +1,59 @@
+"""Levels of uncertainty that something happens at: numbers, or shares of the data that a model keeps quantiles of."""
+
+from dataclasses import dataclass
+
+from huefield.model.typical import Measure, PartOfUncertainty, TypicalUncertainty
+
+LARGEST = 20.0
+"""Uncertainty of forces [eV/Å] beyond which a threshold is a share whose percent sign was forgotten."""
+
+
+class UncertaintyWarning(UserWarning):
+    """A model is more uncertain about a structure than about data like those it was trained on."""
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A number in eV or eV/Å (``0.3``), or a share of the model's validation data (``99.9%``)."""
+
+    value: float
+    is_share: bool
+
+    @classmethod
+    def parse(cls, given: str | float) -> "Threshold":
+        """Read ``0.3`` or ``"99.9%"``."""
+        text = str(given).strip()
+        is_share = text.endswith("%")
+        try:
+            value = float(text.removesuffix("%")) / (100 if is_share else 1)
+        except ValueError:
+            raise ValueError(
+                f"a threshold is a number in eV/Å such as 0.3, or a share of the validation data such as 99.9%, but "
+                f"this one is {given!r}"
+            ) from None
+        if is_share and not 0 <= value <= 1:
+            raise ValueError(f"a share of the data lies between 0% and 100%, but is {text}")
+        if not value > 0:
+            raise ValueError(f"a threshold must be above 0, or everything is beyond it, but is {text}")
+        return cls(value, is_share)
+
+    @property
+    def doubt(self) -> str:
+        """A question where the number looks like a share; nothing where it does not."""
+        if self.is_share or not LARGEST < self.value <= 100:
+            return ""
+        return f"{self} eV/Å is far beyond any uncertainty that a model is of use with: did you mean {self}%?"
+
+    def level(self, typical: TypicalUncertainty | None, measure: Measure, part: PartOfUncertainty) -> float:
+        """In eV or eV/Å."""
+        if not self.is_share:
+            return self.value
+        if typical is None:
+            raise ValueError(
+                f"the model does not know what the uncertainty of {self} of its validation data is: give a number in "
+                "eV/Å, or let `huefield calibrate MODEL DATA` find out"
+            )
+        return typical.quantile(self.value, measure, part)
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.15g}%" if self.is_share else f"{self.value:.15g}"

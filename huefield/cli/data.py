@@ -1,0 +1,118 @@
+"""``huefield data``: convert files to packed stores, and look at what is in them."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from huefield.cli.progress import convert_progress, stopping_politely
+
+if TYPE_CHECKING:
+    from huefield.data.readers.detect import ReaderConfig
+
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+
+ReaderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How to read: a kind (ase, md17, ani1x, transition1x) or JSON with its settings, such as "
+        '\'{"kind": "ase", "energy_unit": "hartree"}\'. Without it each file is looked at.'
+    ),
+]
+
+
+class PrecisionName(StrEnum):
+    """Precision of positions and forces."""
+
+    FLOAT64 = "float64"
+    FLOAT32 = "float32"
+
+
+@app.command()
+def convert(
+    paths: Annotated[list[Path], typer.Argument(metavar="SRC... DEST", help="Files, and the store NAME.hues.")],
+    reader: ReaderOption = None,
+    precision: Annotated[
+        PrecisionName, typer.Option(help="Of positions and forces; float32 halves the store.")
+    ] = PrecisionName.FLOAT64,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad frames out, and list them.")] = False,
+    resume: Annotated[bool, typer.Option(help="Go on with an interrupted conversion, or throw it away.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that exists.")] = False,
+) -> None:
+    """Convert files of structures to a packed store."""
+    if len(paths) < 2:
+        raise typer.BadParameter("give at least one source and the destination NAME.hues", param_hint="SRC... DEST")
+    from huefield.data.convert import ConversionStoppedError
+    from huefield.data.convert import convert as run
+
+    chosen = parse_reader(reader)
+    with convert_progress() as report, stopping_politely("after this block of structures") as should_stop:
+        try:
+            done = run(
+                paths[:-1],
+                paths[-1],
+                reader=chosen,
+                precision=precision.value,
+                skip_bad=skip_bad,
+                resume=resume,
+                overwrite=overwrite,
+                report=report,
+                should_stop=should_stop,
+            )
+        except ConversionStoppedError as stopped:
+            typer.echo(str(stopped), err=True)
+            raise typer.Exit(130) from stopped
+    typer.echo(f"Wrote {done.path}: {done.structures} structures, {done.atoms} atoms")
+    if done.resumed:
+        typer.echo(f"{done.resumed} structures came from an interrupted conversion")
+    if done.left_out:
+        typer.echo(f"The reader left out {done.left_out} structures by its rules, such as rows without labels")
+    if done.faults:
+        typer.echo(f"Bad frames left out: {done.faults}, listed in {done.path / 'faults.txt'}")
+
+
+def parse_reader(text: str | None) -> "ReaderConfig | None":
+    """A reader from the name of its kind, or from JSON."""
+    if text is None:
+        return None
+    import json
+
+    from pydantic import TypeAdapter, ValidationError
+
+    from huefield.data.readers.detect import ReaderConfig
+    from huefield.support.config import explain
+
+    content: Any = {"kind": text}
+    if text.lstrip().startswith("{"):
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"--reader is not JSON: {error} (got {text!r})") from error
+    adapter: TypeAdapter[ReaderConfig] = TypeAdapter(ReaderConfig)
+    try:
+        return adapter.validate_python(content)
+    except ValidationError as error:
+        raise ValueError(explain(error, "--reader")) from error
+
+
+@app.command()
+def info(
+    path: Annotated[Path, typer.Argument(help="A store, or a file that readers know.")],
+    reader: ReaderOption = None,
+    figure: Annotated[Path | None, typer.Option(help="Where to draw; else NAME_info.png in this folder.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check every byte of a store first.")] = False,
+) -> None:
+    """Say what is in a store or file, what looks wrong about it, and draw the distributions."""
+    from huefield.data.info import draw_summary, look_into
+    from huefield.support.files import replacing
+
+    found = look_into(path, parse_reader(reader), verify=verify)
+    for line in found.lines():
+        typer.echo(line)
+    if not found.summary.structures:
+        raise ValueError(f"{path} has no structures that can be used, so there is nothing to draw")
+    out = figure or Path(f"{path.stem}_info.png")
+    with replacing(out) as temporary:
+        draw_summary(found.summary, path.name).savefig(temporary, format="png", dpi=200)
+    typer.echo(f"Drew {out}")

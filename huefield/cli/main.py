@@ -1,0 +1,68 @@
+"""The ``huefield`` program."""
+
+import signal
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from huefield import __version__
+from huefield.cli.data import app as data_app
+from huefield.cli.demo import demo
+from huefield.cli.evaluate import calibrate, evaluate
+from huefield.cli.make_data import make
+from huefield.cli.md import md
+from huefield.cli.neb import neb
+from huefield.cli.predict import predict
+from huefield.cli.reproduce import app as reproduce_app
+from huefield.cli.toy import toy
+from huefield.cli.train import assemble, config, history, train
+
+app = typer.Typer(
+    name="huefield",
+    help="Machine-learned force fields that know how wrong they are.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, toy, config, train, assemble, history, evaluate, calibrate, predict, neb, md):
+    app.command()(command)
+data_app.command()(make)
+app.add_typer(reproduce_app, name="reproduce", help="Make the table and the figures of the paper anew.")
+app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        typer.echo(f"huefield {__version__}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """What it says, without the line of our code that says it."""
+    typer.echo(f"warning: {message}", err=True)
+
+
+def main() -> None:
+    """Run the program. What the user can mend is said in one line; only our own bugs show a traceback."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up as after any exception
+    warnings.showwarning = _show_warning
+    try:
+        app()
+    except FileNotFoundError as error:
+        typer.echo(f"error: {error if error.filename is None else f'there is no file {error.filename}'}", err=True)
+        sys.exit(1)
+    except (ValueError, OSError, RuntimeError) as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)

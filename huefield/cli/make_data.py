@@ -1,0 +1,29 @@
+"""``huefield data make``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from huefield.cli.progress import make_progress
+
+
+def make(
+    out: Annotated[Path, typer.Argument(help="Folder for the data, its provenance and the finished units of work.")],
+    level: Annotated[str, typer.Option(help="Level of the labels: gfn2-xtb or wb97x/6-31g(d).")] = "gfn2-xtb",
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes, with one thread each.")] = 1,
+    scale: Annotated[float, typer.Option(help="Factor on the numbers of configurations.")] = 1.0,
+    resume: Annotated[bool, typer.Option(help="Go on where an interrupted run stopped, or start anew.")] = True,
+) -> None:
+    """Make a reactive data set with quantum chemistry: normal modes, dynamics and reaction paths of small molecules."""
+    from huefield.make_data import make as make_data
+
+    with make_progress() as report:
+        data = make_data(out, seed=seed, level=level, workers=workers, scale=scale, resume=resume, report=report)
+    for name, block in data.blocks.items():
+        typer.echo(f"{name:>15}: {len(block)} structures")
+    failed = {name: unit["failed"] for name, unit in data.provenance["units"].items() if "failed" in unit}
+    for name, reason in failed.items():
+        typer.echo(f"left out {name}: {reason}", err=True)
+    typer.echo(f"Wrote {out / 'data.npz'}, {out / 'provenance.json'}")

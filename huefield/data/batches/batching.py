@@ -1,0 +1,283 @@
+"""Padded batches in few shapes, in an order that a key decides, built ahead of their use.
+
+Each shape of a batch compiles the training step anew, so a training set should need a handful. Shapes are chosen from
+the distribution of sizes and neighbour counts (:func:`choose_shapes`); a batch takes the cheapest one that holds it.
+
+Shapes: n structures of a data set or of a batch before padding; S, A and K include padding.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+from numpy.typing import DTypeLike
+
+from huefield.core import Graph, Labels, Partition
+from huefield.core.structure import Block, Structure, pack
+from huefield.data.batches.neighbours import block_pairs, near_origin, neighbour_matrix
+from huefield.support.checks import require_finite, require_shape
+
+SLOT_STEP = 2
+"""Slots come in multiples of this."""
+SPREAD = 2.0
+"""The usual shape of a bucket holds batches up to this many standard deviations above the mean number of atoms."""
+
+Item = TypeVar("Item")
+
+
+class BatchShape(NamedTuple):
+    """What a batch is padded to."""
+
+    structures: int
+    atoms: int
+    slots: int
+
+    @property
+    def cost(self) -> int:
+        """Work for a potential, roughly: the number of slots of all atoms."""
+        return self.atoms * self.slots
+
+    def holds(self, structures: int, atoms: int, slots: int) -> bool:
+        """Whether so much fits in."""
+        return structures <= self.structures and atoms <= self.atoms and slots <= self.slots
+
+
+class Batch(eqx.Module):
+    """A padded batch. Padding structures have no atoms and no labels; padding atoms have atomic number 0."""
+
+    graph: Graph
+    labels: Labels
+    structure_mask: Bool[Array, " S"]
+    """False for padding structures."""
+
+
+def make_batch(
+    structures: Sequence[Structure] | Block,
+    cutoff_angstrom: float,
+    shapes: Sequence[BatchShape],
+    *,
+    energy_offset: Float[np.ndarray, " n"] | None = None,
+) -> Batch:
+    """Pack structures into the cheapest shape that holds them.
+
+    A batch that no shape holds gets a shape of its own, rounded up, which costs a compilation rather than the run.
+    Atoms are moved next to the origin (:func:`~huefield.data.batches.neighbours.near_origin`), which changes no energy
+    or force.
+
+    Args:
+        structures: what goes into the batch, in this order.
+        cutoff_angstrom: pairs closer than this are neighbours.
+        shapes: to choose from; see :func:`choose_shapes`.
+        energy_offset: what is subtracted from each energy [eV] in float64, before the energy is rounded to the
+            precision of the batch: atomic reference energies, as a rule. None for nothing.
+    """
+    block = structures if isinstance(structures, Block) else pack(list(structures), np.arange(len(structures)), "batch")
+    block = replace(block, positions=near_origin(block))
+    pairs, atoms = block_pairs(block, cutoff_angstrom), len(block.positions)
+    slots = int(np.bincount(pairs.first).max(initial=0))
+    shape = fitting_shape(shapes, len(block), atoms, slots)
+    # Rounded, padded and masked on the host: on the device each small operation would compile for each shape.
+    dtype, owner = jnp.result_type(float), block.owners
+    offset = np.zeros(len(block)) if energy_offset is None else energy_offset
+    require_shape("energy_offset", offset, (len(block),))
+    energy = block.energy - offset
+    for name, labels in (("energy", energy), ("forces", block.forces)):
+        require_finite(f"{name} labels", labels, hint="leave such structures out")
+    arrays = (
+        _padded(block.positions, shape.atoms, dtype),
+        _padded(block.atomic_numbers, shape.atoms, np.int32),
+        _padded(owner, shape.atoms, np.int32, fill=shape.structures),
+        _padded(block.cells, shape.structures, dtype),
+        _padded(np.where(block.has_energy, energy, 0.0), shape.structures, dtype),
+        _padded(np.where(block.has_forces[owner, None], block.forces, 0.0), shape.atoms, dtype),
+        _padded(block.has_energy, shape.structures, bool),
+        _padded(block.has_forces[owner], shape.atoms, bool),
+        _padded(np.ones(len(block)), shape.structures, bool),
+    )
+    positions, numbers, index, cells, *labelled, present = jax.device_put(arrays)
+    neighbours = neighbour_matrix(pairs, shape.atoms, shape.slots)
+    graph = Graph(positions, numbers, Partition(index, shape.structures), neighbours, cells)
+    return Batch(graph, Labels(*labelled), present)
+
+
+def fitting_shape(shapes: Sequence[BatchShape], structures: int, atoms: int, slots: int) -> BatchShape:
+    """The cheapest shape that holds a batch; where none does, the batch's own shape, rounded up."""
+    fitting = [shape for shape in shapes if shape.holds(structures, atoms, slots)]
+    own = BatchShape(max([structures, *(s.structures for s in shapes)]), rounded_up(atoms), slots_up(slots))
+    return min(fitting, key=lambda shape: shape.cost, default=own)
+
+
+def choose_shapes(
+    sizes: Int[np.ndarray, " n"], neighbours: Int[np.ndarray, " n"], buckets: Int[np.ndarray, " n"], structures: int
+) -> tuple[BatchShape, ...]:
+    """Shapes for batches of a data set: for each bucket, and for what is left over, a usual one and one for any batch.
+
+    Args:
+        sizes: atoms of each structure.
+        neighbours: the largest number of neighbours of an atom, for each structure.
+        buckets: the bucket of each structure, from :func:`slot_buckets`; zeros for one bucket.
+        structures: structures in a batch.
+    """
+    chosen = set()
+    for members in [*(buckets == bucket for bucket in np.unique(buckets)), np.ones(len(sizes), bool)]:
+        inside = np.sort(sizes[members])[::-1]
+        slots = slots_up(int(neighbours[members].max()))
+        count = min(structures, len(inside))
+        largest = int(inside[:count].sum())
+        usual = int(np.ceil(inside.mean() * count + SPREAD * inside.std() * np.sqrt(count)))
+        chosen |= {BatchShape(structures, rounded_up(atoms), slots) for atoms in (min(usual, largest), largest)}
+    return tuple(sorted(chosen, key=lambda shape: shape.cost))
+
+
+def slot_buckets(sizes: Int[np.ndarray, " n"], neighbours: Int[np.ndarray, " n"], count: int) -> Int[np.ndarray, " n"]:
+    """Sort structures into buckets of similar neighbour counts, so that the slots of all atoms together are fewest.
+
+    Args:
+        sizes: atoms of each structure.
+        neighbours: the largest number of neighbours of an atom, for each structure.
+        count: buckets, at most.
+    """
+    slots = -(-neighbours // SLOT_STEP)
+    levels, level = np.unique(slots, return_inverse=True)
+    atoms = np.concatenate([[0], np.cumsum(np.bincount(level, weights=sizes))])
+    # best[j]: least cost of the first j levels, with the borders of its buckets; one more bucket in each round.
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
+    for _ in range(count):
+        step = dict(best)
+        for end in range(1, len(levels) + 1):
+            for begin, (cost, borders) in best.items():
+                total = cost + float((atoms[end] - atoms[begin]) * levels[end - 1])
+                if begin < end and (end not in step or total < step[end][0]):
+                    step[end] = (total, (*borders, end))
+        best = step
+    return np.searchsorted(np.array(best[len(levels)][1]), level, side="right")
+
+
+def rounded_up(count: int) -> int:
+    """The next of 8, 9, ... 16, 18, ... 32, 36, ...: eight steps to a doubling, at most one eighth above ``count``."""
+    step = max(1, 2 ** (max(count - 1, 1).bit_length() - 4))
+    return max(8, -(-count // step) * step)
+
+
+def slots_up(count: int) -> int:
+    """The next multiple of the slot step, and at least one."""
+    return max(1, -(-count // SLOT_STEP)) * SLOT_STEP
+
+
+class Place(NamedTuple):
+    """Where training stands: the epoch, and the batch in it that comes next."""
+
+    epoch: int = 0
+    position: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class BatchOrder:
+    """Which structures are in which batch of which epoch. Depends on its fields and on nothing else.
+
+    Within an epoch every structure comes once. Batches hold structures of one bucket; what is left over in the buckets
+    is batched together. One of those batches may be smaller than the others; it may stand anywhere in the epoch.
+    """
+
+    buckets: Int[np.ndarray, " n"]
+    """The bucket of each structure; zeros for batches drawn from all."""
+    structures: int
+    """Structures in a batch."""
+    key: Key[Array, ""]
+
+    def __post_init__(self) -> None:
+        if self.structures < 1 or not len(self.buckets):
+            found = f"{self.structures} structures in a batch, of {len(self.buckets)} in all"
+            raise ValueError(f"batches need at least one structure, but found {found}")
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        counts = np.bincount(self.buckets)
+        return int((counts // self.structures).sum() + -(-(counts % self.structures).sum() // self.structures))
+
+    def epoch(self, epoch: int) -> list[Int[np.ndarray, " b"]]:
+        """The batches of an epoch, as indices of structures."""
+        rng = np.random.default_rng([*np.asarray(jax.random.key_data(self.key)).ravel().tolist(), epoch])
+        shuffled = rng.permutation(len(self.buckets))
+        members = [shuffled[self.buckets[shuffled] == bucket] for bucket in np.unique(self.buckets)]
+        full = [len(m) // self.structures * self.structures for m in members]
+        rest = rng.permutation(np.concatenate([m[f:] for m, f in zip(members, full, strict=True)]))
+        rows = [*(m[:f] for m, f in zip(members, full, strict=True)), rest]
+        batches = [row[i : i + self.structures] for row in rows for i in range(0, len(row), self.structures)]
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def start(self, place: Place) -> Iterator[tuple[Place, Int[np.ndarray, " b"]]]:
+        """Batches from a place on, without end, each with the place behind it: what to save to go on from there."""
+        if place.epoch < 0 or not 0 <= place.position <= len(self):
+            raise ValueError(f"{place} does not exist: an epoch has {len(self)} batches; is it from another data set?")
+        epoch, position = place
+        while True:
+            batches = self.epoch(epoch)
+            for index in range(position, len(batches)):
+                last = index + 1 == len(batches)
+                yield Place(epoch + 1, 0) if last else Place(epoch, index + 1), batches[index]
+            epoch, position = epoch + 1, 0
+
+
+def prefetch(items: Iterable[Item], depth: int) -> Iterator[Item]:
+    """Take items in a background thread, so that up to ``depth`` of them are ready before they are asked for.
+
+    What the thread raises is raised here, behind the items before it. Closing or dropping the iterator ends the thread.
+    """
+    if depth < 1:
+        raise ValueError(f"depth must be at least 1, but is {depth}")
+    return _prefetched(items, depth)
+
+
+class _End(NamedTuple):
+    error: BaseException | None
+
+
+def _prefetched(items: Iterable[Item], depth: int) -> Iterator[Item]:
+    ready: queue.Queue[Any] = queue.Queue(depth)
+    stop = threading.Event()
+    double = jnp.result_type(float) == jnp.float64  # in a new thread precision is the default again
+    source = iter(items)
+
+    def produce() -> None:
+        error: BaseException | None = None
+        try:
+            with jax.enable_x64(double):
+                for item in source:
+                    ready.put(item)
+                    if stop.is_set():
+                        break
+        except BaseException as raised:
+            error = raised
+        finally:
+            getattr(source, "close", lambda: None)()
+        if not stop.is_set():
+            ready.put(_End(error))
+
+    thread = threading.Thread(target=produce, name="prefetch", daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := ready.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        stop.set()
+        while thread.is_alive():
+            with contextlib.suppress(queue.Empty):
+                ready.get_nowait()  # the thread may wait for room
+            thread.join(0.01)
+
+
+def _padded(values: np.ndarray, length: int, dtype: DTypeLike, fill: int = 0) -> np.ndarray:
+    padded = np.full((length, *values.shape[1:]), fill, dtype)
+    padded[: len(values)] = values
+    return padded

@@ -1,0 +1,4 @@
+"""The data sets that huefield brings along."""
+
+from huefield.data.bundled.sets import bundled as bundled
+from huefield.data.bundled.sets import load_bundled as load_bundled

@@ -1,0 +1,182 @@
+"""From files of any kind to a packed store: one pass, constant memory, and resumed where it was interrupted."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from huefield import __version__
+from huefield.core.structure import Block
+from huefield.data.readers.base import BadFrameError, Fault, LeftOut
+from huefield.data.readers.detect import ReaderConfig, detect, read_blocks
+from huefield.data.store.format import SUFFIX, Position, Provenance, SourceInfo, StoreError
+from huefield.data.store.store import Store
+from huefield.data.store.writer import StoreWriter
+
+Precision: TypeAlias = Literal["float64", "float32"]
+OnFault: TypeAlias = Callable[[Fault], None] | None
+OnLeftOut: TypeAlias = Callable[[LeftOut], None] | None
+
+
+@dataclass(frozen=True)
+class ConvertProgress:
+    """How far a conversion is."""
+
+    source: str
+    source_number: int
+    num_sources: int
+    structures: int
+    resumed: int
+    """Structures that an earlier, interrupted run had converted."""
+    faults: int
+    seconds: float
+    """Time of this run."""
+
+    @property
+    def rate(self) -> float:
+        """Structures of this run in a second."""
+        return (self.structures - self.resumed) / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What a conversion made."""
+
+    path: Path
+    structures: int
+    atoms: int
+    faults: int
+    left_out: int
+    resumed: int
+
+
+class ConversionStoppedError(Exception):
+    """A conversion was asked to stop; the message says how to go on."""
+
+
+def convert(
+    sources: Sequence[Path],
+    dest: Path,
+    *,
+    reader: ReaderConfig | None = None,
+    precision: Precision = "float64",
+    skip_bad: bool = False,
+    resume: bool = True,
+    overwrite: bool = False,
+    report: Callable[[ConvertProgress], None] = lambda progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+    journal_every: int = 50_000,
+) -> Converted:
+    """Write the structures of all sources, in their order, to a store.
+
+    The result is the same, bit for bit, whether the work was interrupted or not. Resuming reads the source that it was
+    interrupted in from its beginning, and skips what the store has.
+
+    Args:
+        sources: files that readers know, or stores.
+        dest: the store, ``NAME.hues``.
+        reader: how to read the sources; None to find out from each.
+        precision: of positions and forces; energies, cells and stresses are always double.
+        skip_bad: whether to leave bad frames out and list them in ``faults.txt``, instead of raising.
+        resume: whether to go on with what an interrupted conversion left; else it is thrown away.
+        overwrite: whether a store at ``dest`` is replaced.
+        report: is told of the progress after each block.
+        should_stop: asked after each block; if so, everything is made safe and a ConversionStoppedError raised.
+        journal_every: structures after which what was written is made safe against a kill.
+    """
+    if not sources:
+        raise ValueError("there is nothing to convert: give at least one file")
+    infos = tuple(source_info(path, reader) for path in sources)
+    provenance = Provenance(huefield=__version__, precision=precision, sources=infos)
+    start = time.monotonic()
+    with StoreWriter(dest, provenance, resume=resume, overwrite=overwrite, journal_every=journal_every) as writer:
+        resumed, position = writer.structures, writer.position
+        if writer.faults and not skip_bad:
+            raise StoreError(
+                f"{writer.partial} has left out {writer.faults} bad frames: resume it with --skip-bad, or begin anew "
+                "with --no-resume"
+            )
+        for number, path in enumerate(sources):
+            if number < position.source:
+                continue
+            done = position if number == position.source else Position(source=number)
+            for block in _remaining(path, reader, number, done, writer, skip_bad):
+                writer.append(block, number)
+                seconds = time.monotonic() - start
+                report(
+                    ConvertProgress(
+                        str(path), number + 1, len(sources), writer.structures, resumed, writer.faults, seconds
+                    )
+                )
+                if should_stop():
+                    raise ConversionStoppedError(
+                        f"stopped after {writer.structures} structures, which are safe in {writer.partial}: "
+                        "run the same command again to resume"
+                    )
+        if not writer.structures:
+            faults = writer.faults
+            writer.discard()
+            raise BadFrameError(f"there is nothing to store: all {faults} frames of {dest.name}'s sources are bad")
+        path = writer.finish()
+        return Converted(path, writer.structures, writer.atoms, writer.faults, writer.left_out, resumed)
+
+
+def source_info(path: Path, reader: ReaderConfig | None) -> SourceInfo:
+    """What identifies a source: a change of it between two runs is noticed."""
+    file, config = path, None
+    if is_store(path):
+        file = Store.open(path).path / "manifest.json"
+    else:
+        config = (reader or detect(path)).model_dump(mode="json")
+    stat = file.stat()
+    return SourceInfo(path=str(path), bytes=stat.st_size, modified_ns=stat.st_mtime_ns, reader=config)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a path is a store, or called like one."""
+    return path.suffix == SUFFIX or (path / "manifest.json").is_file()
+
+
+def read_any(
+    path: Path, reader: ReaderConfig | None = None, *, on_fault: OnFault = None, on_left_out: OnLeftOut = None
+) -> Iterator[Block]:
+    """Blocks of a store or of a file that readers know."""
+    if is_store(path):
+        return Store.open(path).blocks()
+    return read_blocks(path, reader, on_fault=on_fault, on_left_out=on_left_out)
+
+
+def _remaining(
+    path: Path, reader: ReaderConfig | None, number: int, done: Position, writer: StoreWriter, skip_bad: bool
+) -> Iterator[Block]:
+    """Blocks of a source without what is in the store; what is wrong with the rest goes to the writer."""
+    faults, rules = done.faults, done.rules
+
+    def note(fault: Fault) -> None:
+        nonlocal faults
+        faults -= 1
+        if faults < 0:
+            writer.note(fault, number)
+
+    def leave_out(left_out: LeftOut) -> None:
+        nonlocal rules
+        rules -= 1
+        if rules < 0:
+            writer.leave_out(left_out, number)
+
+    def refuse(fault: Fault) -> None:
+        raise BadFrameError(f"{fault}. Mend it, or leave such frames out with --skip-bad")
+
+    blocks = read_any(path, reader, on_fault=note if skip_bad else refuse, on_left_out=leave_out)
+    return skipped(blocks, done.structures)
+
+
+def skipped(blocks: Iterator[Block], count: int) -> Iterator[Block]:
+    """Blocks without their first ``count`` structures."""
+    for block in blocks:
+        if count < len(block):
+            yield block.select(np.arange(len(block)) >= count) if count else block
+        count = max(count - len(block), 0)

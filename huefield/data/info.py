@@ -1,0 +1,123 @@
+"""What is in a store or file, in lines and in pictures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from huefield.data.convert import is_store, read_any
+from huefield.data.readers.base import Fault, LeftOut
+from huefield.data.readers.detect import ReaderConfig
+from huefield.data.store.store import Store
+from huefield.data.summary import Distribution, Summary, describe, summarise
+from huefield.support.plots import ALEATORIC, EPISTEMIC, TRUTH, publication_style
+
+SHOWN_ELEMENTS = 12
+BINS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Info:
+    """What was found at a path."""
+
+    path: Path
+    store: Store | None
+    """None for a file."""
+    summary: Summary
+    faults: list[Fault]
+    """Frames of a file that cannot be used."""
+    left_out: list[LeftOut]
+    """What the reader of a file left out by its own rules."""
+
+    def lines(self) -> list[str]:
+        """Everything, for people."""
+        lines = describe(self.summary)
+        if self.store is not None:
+            lines = [*_store_lines(self.store), *lines]
+        if self.left_out:
+            count, reason = sum(part.count for part in self.left_out), self.left_out[0].reason
+            lines.append(f"left out          {count} by rules, such as: {reason}")
+        if self.faults:
+            lines.append(f"bad frames        {len(self.faults)}, such as: {self.faults[0]}")
+        return lines
+
+
+def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = False) -> Info:
+    """Look at all structures of a store or file once.
+
+    Args:
+        path: a store, or a file that readers know.
+        reader: how to read a file; None to find out from it.
+        verify: whether to check every byte of a store first.
+    """
+    store = Store.open(path) if is_store(path) else None
+    if verify and store is None:
+        raise ValueError(f"{path} is no store, so it has no checksums to verify: leave --verify out, or convert it")
+    if verify and store is not None:
+        store.verify()
+    faults: list[Fault] = []
+    left_out: list[LeftOut] = []
+    blocks = read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append)
+    return Info(path, store, summarise(blocks, rng=np.random.default_rng(0)), faults, left_out)
+
+
+def _store_lines(store: Store) -> list[str]:
+    made, manifest = store.provenance, store.manifest
+    lines = [f"store             {store.path}, {manifest.precision}, by huefield {made.huefield}"]
+    if manifest.left_out:
+        lines.append(f"left out          {manifest.left_out} by rules of the readers")
+    if manifest.faults:
+        lines.append(f"bad frames        {manifest.faults}, left out, listed in {store.path / 'faults.txt'}")
+    return lines
+
+
+def draw_summary(summary: Summary, title: str) -> Figure:
+    """Six panels: sizes, elements, labels, energies, forces and shortest distances."""
+    with publication_style():
+        drawing = Figure(figsize=(7.0, 4.2), layout="constrained")
+        sizes, elements, labels, energy, force, distance = drawing.subplots(2, 3).flat
+        drawing.suptitle(f"{title}: {summary.structures} structures, {summary.atoms} atoms", fontsize=9)
+        draw_sizes(sizes, summary)
+        draw_elements(elements, summary)
+        draw_labels(labels, summary)
+        draw_distribution(energy, summary.energy_per_atom, "energy per atom (eV)", "structures", scale="log")
+        draw_distribution(force, summary.force_norm, "force on an atom (eV/Å)", "atoms", scale="log")
+        draw_distribution(distance, summary.shortest_distance, "shortest distance (Å)", "structures")
+        drawing.draw_without_rendering()
+    return drawing
+
+
+def draw_sizes(ax: Axes, summary: Summary) -> None:
+    """How many structures have so many atoms."""
+    ax.bar(np.arange(len(summary.sizes)), summary.sizes, width=1.0, color=EPISTEMIC)
+    ax.set(xlabel="atoms in a structure", ylabel="structures", xlim=(summary.smallest - 1, len(summary.sizes)))
+    ax.locator_params(axis="x", integer=True)
+
+
+def draw_elements(ax: Axes, summary: Summary) -> None:
+    """How many atoms of each element there are, of the commonest ones."""
+    shown = dict(list(summary.elements.items())[:SHOWN_ELEMENTS])
+    more = f" ({SHOWN_ELEMENTS} commonest)" if len(summary.elements) > SHOWN_ELEMENTS else ""
+    ax.bar(list(shown), list(shown.values()), color=EPISTEMIC)
+    ax.set(ylabel="atoms", yscale="log", ylim=(0.5, None), xlabel="element" + more)
+
+
+def draw_labels(ax: Axes, summary: Summary) -> None:
+    """What fraction of the structures has which labels."""
+    counts = [summary.with_energy, summary.with_forces, summary.with_stress, summary.periodic]
+    ax.bar(["energy", "forces", "stress", "periodic"], np.array(counts) / summary.structures, color=TRUTH)
+    ax.set(ylabel="fraction of structures", ylim=(0, 1.05))
+
+
+def draw_distribution(ax: Axes, values: Distribution, name: str, what: str, *, scale: str = "linear") -> None:
+    """A histogram of the sample of a distribution."""
+    ax.set(xlabel=name, ylabel=f"{what} in sample")
+    if not values.count:
+        ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", color=TRUTH)
+        return
+    ax.hist(values.sample, bins=BINS, color=ALEATORIC)
+    ax.ticklabel_format(axis="x", useOffset=False)
+    ax.locator_params(axis="x", nbins=4)
+    ax.set_yscale(scale)

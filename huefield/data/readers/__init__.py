@@ -1,0 +1,11 @@
+"""Readers: anybody's files to blocks of structures in eV and Å."""
+
+from huefield.data.readers.base import BadFrameError as BadFrameError
+from huefield.data.readers.base import Fault as Fault
+from huefield.data.readers.base import LeftOut as LeftOut
+from huefield.data.readers.base import UnknownUnitsError as UnknownUnitsError
+from huefield.data.readers.base import UnreadableFileError as UnreadableFileError
+from huefield.data.readers.detect import ReaderConfig as ReaderConfig
+from huefield.data.readers.detect import detect as detect
+from huefield.data.readers.detect import read as read
+from huefield.data.readers.detect import read_blocks as read_blocks

@@ -1,0 +1,278 @@
+"""What a reader gives: blocks of structures, and faults, which say what could not be read and why."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import h5py
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.spatial import cKDTree
+
+from huefield.core.structure import Block
+from huefield.core.units import ENERGY_UNITS_EV, LENGTH_UNITS_ANGSTROM
+from huefield.support.checks import require_shape
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A frame that cannot be used."""
+
+    source: str
+    frame: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.source}, frame {self.frame}: {self.reason}"
+
+
+class BadFrameError(ValueError):
+    """A frame cannot be used; the message names file, frame and reason."""
+
+
+class UnknownUnitsError(ValueError):
+    """A file does not say its units and its format does not fix them; the message says how to state them."""
+
+
+class UnreadableFileError(ValueError):
+    """A file is damaged, or not laid out as its reader expects; the message names it and the place in it."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Structures that a reader left out by its own rule, such as rows without the label asked for: not faults."""
+
+    source: str
+    count: int
+    reason: str
+
+
+Frames: TypeAlias = Iterator[Block | Fault]
+"""What every reader yields, in the order of the file."""
+
+OnLeftOut: TypeAlias = Callable[[LeftOut], None] | None
+"""Who is told what a reader leaves out; None for nobody."""
+
+EnergyUnit: TypeAlias = Literal["eV", "meV", "hartree", "kcal/mol", "kJ/mol"]
+LengthUnit: TypeAlias = Literal["angstrom", "bohr", "nm"]
+
+
+@dataclass(frozen=True)
+class Units:
+    """Factors that turn what a file holds into eV, Å, eV/Å and eV/Å³."""
+
+    energy: float
+    length: float
+
+    @classmethod
+    def named(cls, energy: EnergyUnit, length: LengthUnit) -> "Units":
+        """Factors of units that go by these names."""
+        return cls(ENERGY_UNITS_EV[energy], LENGTH_UNITS_ANGSTROM[length])
+
+    @property
+    def force(self) -> float:
+        """To eV/Å."""
+        return self.energy / self.length
+
+    @property
+    def stress(self) -> float:
+        """To eV/Å³."""
+        return self.energy / self.length**3
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn whatever a library says about a damaged file into an error that names the file."""
+    try:
+        yield
+    except (BadFrameError, UnknownUnitsError, UnreadableFileError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UnreadableFileError(f"{path} cannot be read; it may be truncated or damaged ({what})") from error
+
+
+MAX_ROWS = 4096
+"""Conformations that are read at once from arrays."""
+
+
+def row_slices(length: int) -> Iterator[slice]:
+    """Consecutive slices of rows that are read at once."""
+    return (slice(start, min(start + MAX_ROWS, length)) for start in range(0, length, MAX_ROWS))
+
+
+def numbers_in(group: h5py.Group | h5py.Dataset, key: str, source: str) -> h5py.Dataset:
+    """The data set ``key`` of a group; an error that says what there is instead if it is not there or no numbers."""
+    if not isinstance(group, h5py.Group):
+        raise UnreadableFileError(f"{source} is not a group with the data set {key!r}: the file has another layout")
+    found = group.get(key)
+    if found is None:
+        raise UnreadableFileError(f"{source} has no data set {key!r}; it has {', '.join(sorted(group)) or 'nothing'}")
+    if not isinstance(found, h5py.Dataset) or found.ndim == 0 or found.dtype.kind not in "iuf":
+        what = f"{found.ndim}-dimensional {found.dtype}" if isinstance(found, h5py.Dataset) else "a group"
+        raise UnreadableFileError(f"{source}/{key} must be an array of numbers, but is {what}")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Conformations:
+    """Rows of arrays that share their atoms, as public HDF5 and npz sets hold them, in eV and Å; not yet checked."""
+
+    source: str
+    atomic_numbers: np.ndarray
+    positions: np.ndarray
+    energy: np.ndarray
+    forces: np.ndarray | None
+    rows: Int[np.ndarray, " n"]
+    group: str = ""
+
+    def frames(self) -> Frames:
+        """One block; or one fault for each row, where the arrays do not fit together."""
+        try:
+            self._require_fit()
+        except ValueError as error:
+            yield from (Fault(self.source, int(row), str(error)) for row in self.rows)
+            return
+        n, atoms = len(self.rows), len(self.atomic_numbers)
+        forces = np.zeros((n, atoms, 3)) if self.forces is None else self.forces
+        yield Block(
+            sizes=np.full(n, atoms),
+            atomic_numbers=np.tile(self.atomic_numbers.astype(np.uint8), n),
+            positions=self.positions.reshape(n * atoms, 3),
+            cells=np.zeros((n, 3, 3)),
+            pbc=np.zeros((n, 3), bool),
+            energy=self.energy,
+            has_energy=np.ones(n, bool),
+            forces=forces.reshape(n * atoms, 3),
+            has_forces=np.full(n, self.forces is not None),
+            stress=np.zeros((n, 3, 3)),
+            has_stress=np.zeros(n, bool),
+            groups=(self.group,) * n,
+            frames=self.rows,
+            source=self.source,
+        )
+
+    def _require_fit(self) -> None:
+        require_shape("atomic numbers", self.atomic_numbers, (None,))
+        require_elements(self.atomic_numbers)
+        n, atoms = len(self.rows), len(self.atomic_numbers)
+        require_shape("positions", self.positions, (n, atoms, 3))
+        require_shape("energy", self.energy, (n,))
+        if self.forces is not None:
+            require_shape("forces", self.forces, (n, atoms, 3))
+
+
+def require_elements(atomic_numbers: np.ndarray) -> None:
+    """Raise unless all atomic numbers are those of elements; before they are squeezed into eight bits."""
+    if atomic_numbers.dtype.kind not in "iuf":
+        raise ValueError(f"atomic numbers must be numbers, but are of type {atomic_numbers.dtype}")
+    bad = ~((atomic_numbers >= 1) & (atomic_numbers <= MAX_ATOMIC_NUMBER) & (atomic_numbers % 1 == 0))
+    if bad.any():
+        raise ValueError(f"unknown element: atomic numbers {np.unique(atomic_numbers[bad]).tolist()}")
+
+
+MAX_ATOMIC_NUMBER = 118
+CLOSEST_ANGSTROM = 0.1
+FLAT = 1e-12
+"""Squared volume of unit lattice vectors from which on they are independent."""
+LARGE = 64
+"""Atoms from which a tree finds close pairs faster than all pairs do."""
+
+
+def checked(frames: Iterable[Block | Fault]) -> Frames:
+    """Let good structures pass, and turn bad ones into faults.
+
+    Bad are NaN or infinite positions, cells or labels, elements that do not exist, structures without atoms, periodic
+    directions without a lattice vector or with linearly dependent ones, and two atoms in one place (closer than 0.1 Å,
+    within the given cell image).
+    Checks act on whole blocks, so that millions of structures pass quickly.
+    """
+    for item in frames:
+        if isinstance(item, Fault):
+            yield item
+            continue
+        reasons = fault_reasons(item)
+        yield from (Fault(item.source, int(item.frames[i]), reasons[i]) for i in sorted(reasons))
+        if len(reasons) < len(item):
+            keep = np.ones(len(item), bool)
+            keep[list(reasons)] = False
+            yield item if not reasons else item.select(keep)
+
+
+def fault_reasons(block: Block) -> dict[int, str]:
+    """Why structures of a block cannot be used, by their index; the first reason that applies."""
+    reasons: dict[int, str] = {}
+
+    def note(bad: np.ndarray, reason: Callable[[int], str], *, of_atoms: bool = False) -> None:
+        if not bad.any():
+            return
+        rows = np.nonzero(bad)[0]
+        for index in np.unique(np.searchsorted(block.starts, rows, side="right") - 1 if of_atoms else rows).tolist():
+            reasons.setdefault(index, reason(index))
+
+    numbers = block.atomic_numbers
+    note(block.sizes == 0, lambda i: "it has no atoms")
+    note(
+        (numbers == 0) | (numbers > MAX_ATOMIC_NUMBER),
+        lambda i: f"unknown element: atomic numbers {sorted(set(block[i].atomic_numbers.tolist()))}",
+        of_atoms=True,
+    )
+    note(~np.isfinite(block.positions), lambda i: "a position is NaN or infinite", of_atoms=True)
+    note(~np.isfinite(block.cells), lambda i: "the cell is NaN or infinite")
+    note(~np.isfinite(block.energy), lambda i: f"the energy is {block.energy[i]}")
+    note(~np.isfinite(block.forces), lambda i: "a force is NaN or infinite", of_atoms=True)
+    note(~np.isfinite(block.stress), lambda i: "the stress is NaN or infinite")
+    note(block.pbc & ~block.cells.any(2), lambda i: "a periodic direction has no lattice vector")
+    note(_degenerate(block), lambda i: "the lattice vectors of the periodic directions are linearly dependent")
+    note(_crowded(block), lambda i: f"two atoms are closer than {CLOSEST_ANGSTROM} Å")
+    return reasons
+
+
+def _degenerate(block: Block) -> Bool[np.ndarray, " n"]:
+    """Which structures have periodic directions that span no volume (or area)."""
+    degenerate = np.zeros(len(block), bool)
+    periodic = np.flatnonzero(block.pbc.any(1))
+    if not periodic.size:
+        return degenerate
+    axes = block.pbc[periodic, :, None]
+    with np.errstate(all="ignore"):
+        vectors = np.where(axes, block.cells[periodic], np.eye(3))
+        unit = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
+        gram = np.where(axes & axes.swapaxes(1, 2), unit @ unit.swapaxes(1, 2), np.eye(3))
+        degenerate[periodic] = ~(np.linalg.det(gram) > FLAT)
+    return degenerate
+
+
+def _crowded(block: Block) -> Bool[np.ndarray, " n"]:
+    """Which structures have two atoms in one place."""
+    crowded, starts = np.zeros(len(block), bool), block.starts[:-1]
+    for size in np.unique(block.sizes[block.sizes > 1]):
+        members = np.flatnonzero(block.sizes == size)
+        positions = block.positions[starts[members, None] + np.arange(size)]
+        if size > LARGE:
+            crowded[members] = [np.isfinite(p).all() and _crowded_tree(p) for p in positions]
+        else:
+            crowded[members] = _crowded_rows(positions)
+    return crowded
+
+
+def _crowded_tree(positions: Float[np.ndarray, "N 3"]) -> bool:
+    """Whether two of many atoms are in one place; a tree is slow where many have the very same positions."""
+    if len(np.unique(positions, axis=0)) < len(positions):
+        return True
+    nearest, _ = cKDTree(positions).query(positions, k=2, distance_upper_bound=CLOSEST_ANGSTROM)
+    return bool(np.isfinite(nearest[:, 1]).any())
+
+
+def _crowded_rows(positions: Float[np.ndarray, "n N 3"]) -> Bool[np.ndarray, " n"]:
+    """Which of many small structures have two atoms in one place; along x first, where few pairs are that close."""
+    crowded = np.zeros(len(positions), bool)
+    axes = np.ascontiguousarray(positions.transpose(2, 1, 0))
+    with np.errstate(invalid="ignore", over="ignore"):
+        for shift in range(1, positions.shape[1]):
+            first, row = np.nonzero(np.abs(axes[0, shift:] - axes[0, :-shift]) < CLOSEST_ANGSTROM)
+            distance2 = ((axes[:, first + shift, row] - axes[:, first, row]) ** 2).sum(0)
+            crowded[row[distance2 < CLOSEST_ANGSTROM**2]] = True
+    return crowded

@@ -1,0 +1,128 @@
+"""One door to every format: find out what a file is, read it, check it."""
+
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import h5py
+from pydantic import Field
+
+from huefield.core.structure import Block, Structure
+from huefield.data.readers.ani1x import Ani1xReader
+from huefield.data.readers.ase_files import AseReader, ase_format_of
+from huefield.data.readers.base import BadFrameError, Fault, LeftOut, OnLeftOut, UnreadableFileError, checked, naming
+from huefield.data.readers.md17 import Md17Reader, array_names
+from huefield.data.readers.transition1x import Transition1xReader
+
+ReaderConfig: TypeAlias = Annotated[
+    AseReader | Md17Reader | Ani1xReader | Transition1xReader,
+    Field(discriminator="kind"),
+]
+"""Any reader, chosen by its ``kind``."""
+
+BUNDLE_FILES = ("metadata.json", "metadata", "metadata.ulm")
+"""What a folder has that is one of ASE's bundle trajectories."""
+HDF5_SUFFIXES = (".h5", ".hdf5")
+HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
+
+
+def detect(path: Path) -> ReaderConfig:
+    """The reader for a file, by its suffix and content."""
+    if path.is_dir():
+        if not any((path / name).exists() for name in BUNDLE_FILES):
+            raise UnreadableFileError(f"{path} is a folder, and neither a store nor a trajectory: name the files in it")
+        return AseReader(ase_format=ase_format_of(path))
+    with path.open("rb") as file:
+        signature = file.read(len(HDF5_SIGNATURE))
+    if not signature:
+        raise UnreadableFileError(f"{path} is empty: was it ever written, or is another file meant?")
+    if signature == HDF5_SIGNATURE or path.suffix.lower() in HDF5_SUFFIXES:
+        return _detect_hdf5(path)
+    if path.suffix.lower() == ".npz":
+        with naming(path), zipfile.ZipFile(path) as archive:
+            Md17Reader().keys_in(path, array_names(archive))
+        return Md17Reader()
+    with naming(path):
+        return AseReader(ase_format=ase_format_of(path))
+
+
+def read_blocks(
+    path: str | Path,
+    reader: ReaderConfig | None = None,
+    *,
+    on_fault: Callable[[Fault], None] | None = None,
+    on_left_out: OnLeftOut = None,
+) -> Iterator[Block]:
+    """Checked structures of a file, many at a time, in its order and in constant memory.
+
+    Args:
+        path: the file.
+        reader: how to read it; None to find out from the file.
+        on_fault: is told of each frame that cannot be used, which is then left out; None to raise a
+            :class:`BadFrameError` instead.
+        on_left_out: is told what the reader leaves out by its own rules.
+    """
+    file = Path(path)
+    return _blocks(file, detect(file) if reader is None else reader, on_fault, on_left_out)
+
+
+def read(
+    path: str | Path,
+    reader: ReaderConfig | None = None,
+    *,
+    on_fault: Callable[[Fault], None] | None = None,
+    on_left_out: OnLeftOut = None,
+) -> Iterator[Structure]:
+    """Checked structures of a file one by one; arguments as for :func:`read_blocks`."""
+    blocks = read_blocks(path, reader, on_fault=on_fault, on_left_out=on_left_out)
+    return (structure for block in blocks for structure in block)
+
+
+def _blocks(
+    path: Path,
+    reader: ReaderConfig,
+    on_fault: Callable[[Fault], None] | None,
+    on_left_out: OnLeftOut,
+) -> Iterator[Block]:
+    empty = True
+    waiting: list[LeftOut] = []  # told from here: a listener's error must not be taken for one of the file
+
+    def tell() -> None:
+        for left_out in waiting:
+            if on_left_out is not None:
+                on_left_out(left_out)
+        waiting.clear()
+
+    for item in checked(reader.read(path, on_left_out=waiting.append)):
+        empty = False
+        tell()
+        if isinstance(item, Block):
+            yield item
+        elif on_fault is None:
+            raise BadFrameError(str(item))
+        else:
+            on_fault(item)
+    if empty and not waiting:
+        chosen = json.dumps({"kind": reader.kind, **reader.model_dump(mode="json", exclude_defaults=True)})
+        raise UnreadableFileError(
+            f"{path} holds no structures for the reader {chosen}; if it is of another kind, say which with --reader"
+        )
+    tell()
+
+
+def _detect_hdf5(path: Path) -> Ani1xReader | Transition1xReader:
+    """Tell the two layouts from each other by their first groups."""
+    with naming(path), h5py.File(path, "r") as file:
+        names = sorted(file)
+        if "data" in names:
+            return Transition1xReader()
+        first = file.get(names[0]) if names else None
+        if isinstance(first, h5py.Group) and "coordinates" in first and "atomic_numbers" in first:
+            return Ani1xReader()
+        found = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+        raise UnreadableFileError(
+            f"{path} is an HDF5 file of neither layout that is known: transition1x (/data/<formula>/<reaction>) or "
+            f"ani1x (/<formula>/coordinates); it has {found or 'nothing'}. Convert it to extended xyz or ASE's db"
+        )

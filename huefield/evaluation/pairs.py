@@ -1,0 +1,109 @@
+"""Differences of energies within the groups of some data, beside what was observed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from huefield.core.structure import Block
+from huefield.model.calibration import ConformalCalibration
+from huefield.model.forcefield import Ensemble
+
+MOST_PAIRS = 300
+"""Of one group, drawn at random, so that no group outweighs all others."""
+MOST_PAIRS_IN_ALL = 5000
+"""As each takes some milliseconds."""
+FEWEST_PAIRS, FEWEST_STRUCTURES = 50, 30
+"""To calibrate with. Pairs share structures: many of them may be about very few errors."""
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyPairs:
+    """Pairs of structures of the same atoms and the same group."""
+
+    error: Float[np.ndarray, " n"]
+    """Predicted less true difference, [eV]."""
+    deviation: Float[np.ndarray, " n"]
+    """Its standard deviation by the covariance of both energies."""
+    independent: Float[np.ndarray, " n"]
+    """What it would be, were errors independent."""
+    groups: tuple[str, ...]
+    structures: int
+    """How many there are in these pairs."""
+
+    def __len__(self) -> int:
+        return len(self.error)
+
+    def held(self, width: float) -> float:
+        """The share of differences within so many standard deviations."""
+        return float(np.mean(np.abs(self.error) <= width * self.deviation))
+
+
+def energy_pairs(
+    ensemble: Ensemble,
+    block: Block,
+    *,
+    seed: int = 0,
+    report: Callable[[int, int], None] = lambda done, total: None,
+) -> EnergyPairs:
+    """Compare the energies of structures within each group.
+
+    Args:
+        ensemble: the model; any calibration of differences is left aside.
+        block: structures; those without an energy are left out.
+        seed: of the draw where there are very many pairs.
+        report: is told how many structures are predicted, and of how many.
+    """
+    labelled = block.select(block.has_energy)
+    drawn = drawn_pairs(labelled, np.random.default_rng(seed))
+    if not len(drawn):
+        nothing = np.zeros(0)
+        return EnergyPairs(nothing, nothing, nothing, (), 0)
+    used, places = np.unique(drawn, return_inverse=True)
+    plain = ensemble.calibration and ensemble.calibration.model_copy(update={"differences": None})
+    terms = ensemble.with_calibration(plain).energy_terms([labelled[index] for index in used.tolist()], report)
+    found = [terms.covariance(pair).difference(0, 1) for pair in places.reshape(-1, 2).tolist()]
+    true = labelled.energy[drawn[:, 1]] - labelled.energy[drawn[:, 0]]
+    return EnergyPairs(
+        error=np.array([each.value for each in found]) - true,
+        deviation=np.array([each.uncertainty for each in found]),
+        independent=np.array([each.uncertainty_if_independent for each in found]),
+        groups=tuple(labelled.groups[first] for first in drawn[:, 0].tolist()),
+        structures=len(used),
+    )
+
+
+def fit_differences(pairs: EnergyPairs) -> ConformalCalibration | None:
+    """Widths of intervals of differences; None where there are too few pairs or structures, or where nothing varies.
+
+    Pairs are not independent, so that these quantiles promise nothing, unlike those of :class:`ConformalCalibration`
+    for structures of their own.
+    """
+    noisy = pairs.deviation > 0
+    if noisy.sum() < FEWEST_PAIRS or pairs.structures < FEWEST_STRUCTURES or not pairs.error[noisy].any():
+        return None
+    return ConformalCalibration.fit(pairs.deviation[noisy] ** 2, pairs.error[noisy])
+
+
+def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
+    """Numbers of structures of one group and composition; some pairs of them, where there are very many."""
+    found = [np.zeros((0, 2), np.int64)]
+    for members in _groups(block):
+        count = len(members) * (len(members) - 1) // 2
+        # Pair number i + j (j − 1) / 2 has i < j. A list of all pairs would not always fit into the memory.
+        numbers = np.sort(rng.choice(count, min(count, MOST_PAIRS), replace=False)) if count else np.zeros(0, np.int64)
+        second = np.floor(0.5 + np.sqrt(0.25 + 2 * numbers)).astype(np.int64)
+        first = numbers - second * (second - 1) // 2
+        found.append(members[np.stack([first, second], axis=1)])
+    pairs = np.concatenate(found)
+    return pairs[np.sort(rng.permutation(len(pairs))[:MOST_PAIRS_IN_ALL])]
+
+
+def _groups(block: Block) -> list[Int[np.ndarray, " m"]]:
+    """Structures by group and composition."""
+    found: dict[tuple[str, bytes], list[int]] = {}
+    for index in range(len(block)):
+        numbers = np.sort(block[index].atomic_numbers).tobytes()
+        found.setdefault((block.groups[index], numbers), []).append(index)
+    return [np.array(members, np.int64) for members in found.values()]

@@ -1,0 +1,96 @@
+"""Which panels a figure of several models and quantities has."""
+
+from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
+from typing import NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from huefield.evaluation.slices import Evaluation
+from huefield.evaluation.summaries import Summary
+from huefield.predict.predictions import Marginals, Predictions
+
+PANEL = 2.05
+"""Width of a panel among several models, inches."""
+
+
+class Quantity(NamedTuple):
+    """What is predicted."""
+
+    field: str
+    """Of evaluations and predictions."""
+    title: str
+    word: str
+    unit: str
+
+    def summary(self, evaluation: Evaluation) -> Summary | None:
+        """Of this quantity."""
+        found: Summary | None = getattr(evaluation, self.field)
+        return found
+
+    def marginals(self, predictions: Predictions) -> Marginals | None:
+        """Of this quantity."""
+        found: Marginals | None = getattr(predictions, self.field)
+        return found
+
+
+QUANTITIES = (Quantity("energy", "Energies", "energy", "eV"), Quantity("forces", "Force components", "force", "eV/Å"))
+
+
+def summaries(
+    evaluations: Sequence[Evaluation], drawable: Callable[[Summary], bool | np.bool_]
+) -> dict[Quantity, dict[int, Summary]]:
+    """Of each quantity, what can be drawn, by the number of the model."""
+    found = {
+        q: {i: s for i, e in enumerate(evaluations) if (s := q.summary(e)) is not None and drawable(s)}
+        for q in QUANTITIES
+    }
+    return {quantity: row for quantity, row in found.items() if row}
+
+
+def grid(
+    names: Sequence[str], shown: Mapping[Quantity, Mapping[int, object]]
+) -> tuple[Figure | None, dict[tuple[Quantity, int], Axes]]:
+    """A panel for each quantity and model, those of a single model side by side."""
+    if not shown:
+        return None, {}
+    models = sorted({model for row in shown.values() for model in row})
+    single = len(models) == 1
+    rows, columns = (1, len(shown)) if single else (len(shown), len(models))
+    width = 2.9 if single else max(PANEL, 5.6 / len(models))
+    figure = Figure(
+        figsize=(0.3 + width * columns, 0.25 + (2.6 if single else width + 0.1) * rows), layout="constrained"
+    )
+    axes = figure.subplots(rows, columns, squeeze=False)
+    panels: dict[tuple[Quantity, int], Axes] = {}
+    for i, quantity in enumerate(shown):
+        for j, model in enumerate(models):
+            ax = axes[0, i] if single else axes[i, j]
+            if model not in shown[quantity]:
+                ax.set_axis_off()
+                continue
+            first = not any(column == model for _, column in panels)
+            panels[quantity, model] = ax
+            if single:
+                ax.set_title(
+                    quantity.title if len(names) == 1 else wrapped(f"{names[model]}: {quantity.title.lower()}")
+                )
+            elif first:
+                ax.set_title(wrapped(names[model]))
+    return figure, panels
+
+
+def row_of_panels(shown: Mapping[Quantity, object]) -> tuple[Figure | None, dict[Quantity, Axes]]:
+    """A panel for each quantity."""
+    if not shown:
+        return None, {}
+    figure = Figure(figsize=(0.3 + 2.9 * len(shown), 2.85), layout="constrained")
+    axes = figure.subplots(1, len(shown), squeeze=False)[0]
+    return figure, dict(zip(shown, axes, strict=True))
+
+
+def wrapped(name: str) -> str:
+    """A name in lines that fit above a panel."""
+    return fill(name, 26)

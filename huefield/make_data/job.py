@@ -1,0 +1,175 @@
+"""``huefield data make``: from molecules and reactions to a labelled, split and documented data set."""
+
+import json
+import platform
+import shutil
+from collections import Counter
+from dataclasses import asdict
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from huefield.core.structure import Structure
+from huefield.data.bundled.sets import SplitData, write_splits
+from huefield.make_data.neb import BANDS
+from huefield.make_data.oracles import TbliteOracle, oracle_of
+from huefield.make_data.plan import PLAN, SPLITS, Plan
+from huefield.make_data.pool import OnProgress, Task, run_tasks
+from huefield.make_data.reactions import HELD_OUT
+from huefield.make_data.relax import RELAXATION
+from huefield.make_data.sampling import DYNAMICS, MODES, ONE_PIECE
+from huefield.make_data.splits import assigned_splits
+from huefield.make_data.thinning import distinct
+from huefield.make_data.units import (
+    UnitResult,
+    finish_unit,
+    label_structures,
+    read_unit,
+    sample_molecule,
+    sample_reaction,
+    unit_rng,
+)
+from huefield.support.files import write_bytes
+
+FRAMES_PER_LABEL_UNIT = 16
+
+
+def make(
+    out: Path,
+    *,
+    seed: int = 0,
+    level: str = "gfn2-xtb",
+    workers: int = 1,
+    scale: float = 1.0,
+    resume: bool = True,
+    plan: Plan = PLAN,
+    report: OnProgress = lambda progress: None,
+) -> SplitData:
+    """Make a reactive data set in a folder: ``data.npz``, ``provenance.json`` and the finished units in ``work``.
+
+    Configurations are always found with GFN2-xTB, which takes minutes; then each is labelled at the level. The same
+    arguments give the same data with any number of workers, on one machine with one version of the programs.
+
+    Args:
+        out: the folder.
+        seed: of all random choices.
+        level: of the labels.
+        workers: processes.
+        scale: factor on the numbers of configurations.
+        resume: whether finished units of an interrupted run are kept, or all is done anew.
+        plan: what to make.
+        report: is told at the beginning of a stage and after every unit how far it is.
+    """
+    if not scale > 0:
+        raise ValueError(f"scale must be positive, but is {scale}")
+    oracle, scaled = oracle_of(level), plan.scaled(scale)
+    request = {"seed": seed, "level": level, "plan": scaled.model_dump(mode="json"), "labels": oracle.provenance()}
+    work = _work_folder(out, request, resume)
+    sampled = _sample(work, scaled, seed, workers, report)
+    structures, splits, num_alike = _split(sampled, scaled, seed)
+    labelled = _label(work, structures, scaled, level, workers, report)
+    kept = [structure for unit in labelled for structure in unit.structures]
+    split_of = {_key(structure): split for structure, split in zip(structures, splits, strict=True)}
+    by_split = {name: [s for s in kept if split_of[_key(s)] == name] for name in SPLITS}
+    dropped = {"too alike": num_alike} | _dropped([*sampled.values(), *labelled])
+    data = SplitData.from_structures(
+        by_split,
+        atom_energies={z: oracle.atom_energy(z) for z in sorted({int(z) for s in kept for z in s.atomic_numbers})},
+        provenance={"command": f"huefield data make OUT --level '{level}' --seed {seed} --scale {scale:g}"}
+        | request
+        | _provenance(sampled)
+        | {"counts": {name: len(items) for name, items in by_split.items()}, "dropped": dropped},
+    )
+    write_splits(out / "data.npz", data)
+    write_bytes(out / "provenance.json", (json.dumps(data.provenance, indent=1) + "\n").encode())
+    return data
+
+
+def _provenance(sampled: dict[str, UnitResult]) -> dict[str, Any]:
+    """How configurations were found, with what versions, and what became of each molecule and reaction."""
+    settings: dict[str, Any] = {
+        "relaxation": RELAXATION,
+        "normal_modes": MODES,
+        "dynamics": DYNAMICS,
+        "bands": BANDS,
+    }
+    return {
+        "sampling": TbliteOracle().provenance()
+        | {name: asdict(value) for name, value in settings.items()}
+        | {"one_piece": ONE_PIECE},
+        "versions": {name: version(name) for name in ("huefield", "ase", "numpy", "scipy")}
+        | {"python": platform.python_version()},
+        "held_out_reactions": [name for name in HELD_OUT if f"reaction: {name}" in sampled],
+        "units": {name: result.record | {"sampled": len(result.structures)} for name, result in sampled.items()},
+    }
+
+
+def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
+    """The folder of finished units, which must be of the same request."""
+    work = out / "work"
+    note = work / "request.json"
+    if work.exists() and not resume:
+        shutil.rmtree(work)
+    if note.exists() and json.loads(note.read_text()) != json.loads(json.dumps(request)):
+        raise ValueError(
+            f"{work} holds units of another request (seed, level, scale, plan or program version differ); "
+            "choose another folder, or start anew without resuming"
+        )
+    write_bytes(note, json.dumps(request).encode())
+    return work
+
+
+def _sample(work: Path, plan: Plan, seed: int, workers: int, report: OnProgress) -> dict[str, UnitResult]:
+    """Configurations of all molecules and reactions, by the name of the unit."""
+    oracle = TbliteOracle()
+    jobs: dict[str, partial[UnitResult]] = {}
+    for reaction in plan.chosen_reactions():
+        name = f"reaction: {reaction.name}"
+        jobs[name] = partial(sample_reaction, reaction, plan, oracle)
+    for molecule in sorted(plan.chosen_molecules(), key=lambda m: -len(m.numbers)):
+        name = f"molecule: {molecule.name}"
+        jobs[name] = partial(sample_molecule, molecule, plan, oracle, unit_rng(seed, name))
+    paths = {name: work / "samples" / f"{name.replace(': ', '_').replace(' ', '_')}.npz" for name in jobs}
+    tasks: list[Task] = [partial(finish_unit, paths[n], job) for n, job in jobs.items() if not paths[n].exists()]
+    run_tasks("sampling", tasks, workers, report, resumed=len(jobs) - len(tasks))
+    return {name: read_unit(path) for name, path in paths.items()}
+
+
+def _split(sampled: dict[str, UnitResult], plan: Plan, seed: int) -> tuple[list[Structure], list[str], int]:
+    """Distinct configurations, the split of each, and how many were left out because they were too alike."""
+    found = [s for result in sampled.values() for s in result.structures]
+    keep = distinct([s.atomic_numbers for s in found], [s.positions for s in found], plan.closest_angstrom)
+    structures = [s for s, kept in zip(found, keep, strict=True) if kept]
+    return structures, assigned_splits(structures, plan, rng=unit_rng(seed, "splits")), int((~keep).sum())
+
+
+def _label(
+    work: Path, structures: list[Structure], plan: Plan, level: str, workers: int, report: OnProgress
+) -> list[UnitResult]:
+    """Labelled structures, in their order."""
+    oracle = oracle_of(level)
+    starts = range(0, len(structures), FRAMES_PER_LABEL_UNIT)
+    paths = [work / "labels" / f"{start:06d}.npz" for start in starts]
+    tasks: list[Task] = []
+    for start, path in zip(starts, paths, strict=True):
+        if path.exists():
+            continue
+        part = structures[start : start + FRAMES_PER_LABEL_UNIT]
+        tasks.append(partial(finish_unit, path, partial(label_structures, part, plan.largest_force, oracle)))
+    run_tasks("labelling", tasks, workers, report, resumed=len(paths) - len(tasks))
+    return [read_unit(path) for path in paths]
+
+
+def _dropped(results: list[UnitResult]) -> dict[str, int]:
+    """How many frames were dropped, by reason."""
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result.record.get("dropped", {}))
+    return dict(total)
+
+
+def _key(structure: Structure) -> bytes:
+    return structure.atomic_numbers.tobytes() + np.ascontiguousarray(structure.positions).tobytes()

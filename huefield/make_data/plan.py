@@ -1,0 +1,66 @@
+"""What is made: how many configurations of what, and how they are split."""
+
+from typing import TypeVar
+
+from pydantic import Field
+
+from huefield.make_data.molecules import Molecule, equilibrium_molecules
+from huefield.make_data.reactions import Reaction, elementary_reactions
+from huefield.support.config import FrozenConfig
+
+SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot")
+"""Training, validation and test from one distribution; reactions never seen; the same molecules when hotter."""
+
+
+Item = TypeVar("Item", Molecule, Reaction)
+
+
+class Plan(FrozenConfig):
+    """Counts, temperatures and limits."""
+
+    molecules: tuple[str, ...] | None = Field(None, description="names of the molecules; all that there are if None")
+    reactions: tuple[str, ...] | None = Field(None, description="names of the reactions; all that there are if None")
+    modes_per_molecule: int = Field(45, ge=0, description="normal mode displacements of a molecule")
+    dynamics_per_molecule: int = Field(15, ge=0, description="frames of dynamics of a molecule")
+    dynamics_k: float = Field(500.0, gt=0, description="temperature of the dynamics")
+    hot_per_molecule: int = Field(8, ge=0, description="frames of hot dynamics of a molecule, of all temperatures")
+    hot_k: tuple[float, ...] = Field((1500.0, 2000.0), description="temperatures of the hot dynamics")
+    frames_per_reaction: int = Field(85, ge=0, description="most band images of a reaction")
+    frames_per_held_out_reaction: int = Field(120, ge=0, description="most band images of a reaction kept for the test")
+    validation_share: float = Field(0.08, ge=0, lt=1, description="share of the distribution used for validation")
+    test_share: float = Field(0.12, ge=0, lt=1, description="share of the distribution used for its test")
+    closest_angstrom: float = Field(0.005, ge=0, description="configurations closer than this are one and the same")
+    closest_on_path_angstrom: float = Field(0.01, ge=0, description="the same among the band images of a reaction")
+    largest_force: float = Field(30.0, gt=0, description="frames with a larger force in eV/Å are dropped")
+
+    def scaled(self, scale: float) -> "Plan":
+        """The plan with all counts multiplied, rounded, and kept above zero where they were."""
+        counts = [name for name in type(self).model_fields if "_per_" in name]
+        values = {name: getattr(self, name) for name in counts}
+        return self.model_copy(update={name: max(round(scale * n), 1) if n else 0 for name, n in values.items()})
+
+    def dynamics_runs(self) -> list[tuple[float, int]]:
+        """Temperatures and numbers of frames of a molecule's trajectories, the hot ones last; none without frames."""
+        hot = range(self.hot_per_molecule)
+        runs = [(kelvin, len(hot[start :: len(self.hot_k)])) for start, kelvin in enumerate(self.hot_k)]
+        return [run for run in [(self.dynamics_k, self.dynamics_per_molecule), *runs] if run[1]]
+
+    def chosen_molecules(self) -> list[Molecule]:
+        """The molecules of the plan."""
+        return _chosen(equilibrium_molecules(), self.molecules, "molecule")
+
+    def chosen_reactions(self) -> list[Reaction]:
+        """The reactions of the plan."""
+        return _chosen(elementary_reactions(), self.reactions, "reaction")
+
+
+PLAN = Plan()
+"""The bundled data set."""
+
+
+def _chosen(available: list[Item], names: tuple[str, ...] | None, what: str) -> list[Item]:
+    known = [item.name for item in available]
+    unknown = [name for name in names or () if name not in known]
+    if unknown:
+        raise ValueError(f"unknown {what} {unknown[0]!r}; known are {', '.join(known)}")
+    return [item for item in available if names is None or item.name in names]

@@ -1,0 +1,27 @@
+"""Which split a configuration belongs to."""
+
+import numpy as np
+
+from huefield.core.structure import Structure
+from huefield.make_data.plan import Plan
+from huefield.make_data.reactions import HELD_OUT
+
+
+def assigned_splits(structures: list[Structure], plan: Plan, *, rng: np.random.Generator) -> list[str]:
+    """The name of each structure's split.
+
+    Held-out reactions and hot dynamics are tests of their own; all else is one distribution, dealt at random.
+    """
+    hot = tuple(f": dynamics at {kelvin:.0f} K" for kelvin in plan.hot_k)
+    held_out = {f"reaction: {name}" for name in HELD_OUT}
+    names = []
+    for structure, draw in zip(structures, rng.random(len(structures)), strict=True):
+        if structure.group in held_out:
+            names.append("test_reactions")
+        elif structure.group.endswith(hot):
+            names.append("test_hot")
+        elif draw < plan.validation_share:
+            names.append("validation")
+        else:
+            names.append("test_id" if draw < plan.validation_share + plan.test_share else "train")
+    return names

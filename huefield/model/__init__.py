@@ -1,0 +1,16 @@
+"""Force fields, ensembles of them with their calibration, what they predict, and their files."""
+
+from huefield.model.calibration import ConformalCalibration as ConformalCalibration
+from huefield.model.calibration import GammaCalibration as GammaCalibration
+from huefield.model.calibration import IsotonicCalibration as IsotonicCalibration
+from huefield.model.calibration import ScaleCalibration as ScaleCalibration
+from huefield.model.differences import EnergyCovariance as EnergyCovariance
+from huefield.model.differences import EnergyDifference as EnergyDifference
+from huefield.model.forcefield import Ensemble as Ensemble
+from huefield.model.forcefield import ForceField as ForceField
+from huefield.model.joint_calibration import EnergyForcesCalibration as EnergyForcesCalibration
+from huefield.model.modelfile import ModelFileError as ModelFileError
+from huefield.model.modelfile import load as load
+from huefield.model.modelfile import save as save
+from huefield.model.prediction import Prediction as Prediction
+from huefield.model.typical import TypicalUncertainty as TypicalUncertainty

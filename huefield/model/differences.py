@@ -1,0 +1,186 @@
+"""Energies of several structures of the same atoms, with the covariance of their errors.
+
+Errors of neighbouring structures are alike, and cancel in differences: barriers and reaction energies are known better
+than each energy by itself. The noise is correlated through the kernel of its process
+(:mod:`huefield.noise.correlation`), the members' errors by how the members move together:
+
+    Cov(E(r), E(r')) = mean_m Σ_c R_mc(r, r') ρ_mc(r) ρ_mc(r') + Cov_members(E_m(r), E_m(r')).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+
+from huefield.core.structure import Structure
+from huefield.core.superposition import superpose
+from huefield.model.calibration import ONE_SIGMA
+from huefield.model.joint_calibration import EnergyForcesCalibration, normal_width
+from huefield.noise.correlation import correlation
+
+UNCALIBRATED = EnergyForcesCalibration()
+
+
+@dataclass(frozen=True, repr=False)
+class EnergyDifference:
+    """One energy less another [eV], with standard deviations."""
+
+    value: float
+    uncertainty: float
+    """Total."""
+    uncertainty_aleatoric: float
+    uncertainty_epistemic: float
+    uncertainty_if_independent: float
+    """What the error bars of both energies would give, were their errors independent."""
+    calibration: EnergyForcesCalibration = UNCALIBRATED
+    """Which the energies have been through already."""
+
+    def half_width(self, coverage: float) -> float:
+        """Half-width of an interval that holds the true difference with this probability.
+
+        By quantiles of what was observed where the model is calibrated for differences, else by a normal law.
+        """
+        one_sigma = self.calibration.difference_width(ONE_SIGMA)
+        return self.uncertainty * self.calibration.difference_width(coverage) / one_sigma
+
+    def as_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return {
+            "value": self.value,
+            "uncertainty": self.uncertainty,
+            "uncertainty_aleatoric": self.uncertainty_aleatoric,
+            "uncertainty_epistemic": self.uncertainty_epistemic,
+            "uncertainty_if_independent": self.uncertainty_if_independent,
+            "half_width_95": self.half_width(0.95),
+        }
+
+    def __repr__(self) -> str:
+        return f"EnergyDifference({self})"
+
+    def __str__(self) -> str:
+        return f"{round(self.value, 3) + 0.0:.3f} ± {self.uncertainty:.3f} eV"
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyCovariance:
+    """Energies of n structures and the covariance of their errors, calibrated."""
+
+    energy: Float[np.ndarray, " n"]
+    """Total energies [eV]."""
+    aleatoric: Float[np.ndarray, "n n"]
+    epistemic: Float[np.ndarray, "n n"]
+    members: Float[np.ndarray, "M n"]
+    """Total energies of each member."""
+    calibration: EnergyForcesCalibration = field(default=UNCALIBRATED, repr=False)
+    """Which all of it has been through; differences get the rest of theirs here."""
+
+    @property
+    def total(self) -> Float[np.ndarray, "n n"]:
+        """Covariance of noise and members together [eV²]: positive semi-definite."""
+        return self.aleatoric + self.epistemic
+
+    def of_differences(self, coverage: float = ONE_SIGMA) -> Float[np.ndarray, "n n"]:
+        """The total covariance with the calibration of differences.
+
+        Intervals of a normal law with it have, for this share, the half-widths that differences have.
+        """
+        return (self.calibration.difference_width(coverage) / normal_width(coverage)) ** 2 * self.total
+
+    @property
+    def uncertainty(self) -> Float[np.ndarray, " n"]:
+        """Standard deviation of each energy."""
+        return np.sqrt(np.diag(self.total))
+
+    def __len__(self) -> int:
+        return len(self.energy)
+
+    def difference(self, a: int, b: int) -> EnergyDifference:
+        """E(b) − E(a)."""
+        variances = [_of_difference(part, a, b) for part in (self.total, self.aleatoric, self.epistemic)]
+        total, noise, spread = (self._scale() * np.sqrt(variances)).tolist()
+        independent = float(np.sqrt(self.total[a, a] + self.total[b, b]))
+        value = float(self.energy[b] - self.energy[a])
+        return EnergyDifference(value, total, noise, spread, independent, self.calibration)
+
+    def relative_to(self, reference: int) -> Float[np.ndarray, " n"]:
+        """Standard deviation of each energy less that of a reference."""
+        variance = np.diag(self.total) + self.total[reference, reference] - 2.0 * self.total[reference]
+        return self._scale() * np.sqrt(np.maximum(variance, 0.0))
+
+    def _scale(self) -> float:
+        """Of standard deviations of differences, so that they hold 68.27 %."""
+        return self.calibration.difference_width(ONE_SIGMA)
+
+
+def _of_difference(covariance: Float[np.ndarray, "n n"], a: int, b: int) -> float:
+    return max(float(covariance[a, a] + covariance[b, b] - 2.0 * covariance[a, b]), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyTerms:
+    """What an ensemble says about the energies of n structures, from which covariances of any of them are made."""
+
+    structures: tuple[Structure, ...]
+    members: Float[np.ndarray, "M n"]
+    """Total energies of each member, uncalibrated."""
+    white_var: Float[np.ndarray, "M n"]
+    """Of noise that is new at every structure."""
+    levels: Float[np.ndarray, "M C n"]
+    """ρ of each process."""
+    inverse_lengths: tuple[Float[np.ndarray, "M C _"], ...]
+    """γ of each process on the atoms of each structure."""
+    factors: Float[np.ndarray, " n"]
+    """Calibrated over predicted variance of each energy."""
+    calibration: EnergyForcesCalibration = UNCALIBRATED
+    """Of the ensemble."""
+
+    @classmethod
+    def joined(cls, parts: Sequence["EnergyTerms"]) -> "EnergyTerms":
+        """Those of many structures."""
+        if not parts:
+            raise ValueError("there are no structures whose energies could be compared")
+        arrays = {
+            name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
+            for name in ("members", "white_var", "levels", "factors")
+        }
+        found = cls(
+            structures=tuple(structure for part in parts for structure in part.structures),
+            inverse_lengths=tuple(lengths for part in parts for lengths in part.inverse_lengths),
+            **arrays,
+            calibration=parts[0].calibration,
+        )
+        found._require_finite()
+        return found
+
+    def _require_finite(self) -> None:
+        finite = np.isfinite(self.members).all(0) & np.isfinite(self.white_var).all(0) & np.isfinite(self.factors)
+        finite &= np.isfinite(self.levels).all((0, 1)) & [np.isfinite(each).all() for each in self.inverse_lengths]
+        if not finite.all():
+            raise ValueError(
+                f"the model predicts what is no finite number for structure {np.flatnonzero(~finite)[0]} of "
+                f"{len(finite)}: it is far from all that the model was trained on, or the model is broken"
+            )
+
+    def covariance(self, which: Sequence[int] | None = None, *, match: bool = True) -> EnergyCovariance:
+        """The energies of some of the structures, which must be made of the same atoms.
+
+        Args:
+            which: their numbers; None for all.
+            match: whether like atoms may be exchanged to bring structures closer, see
+                :func:`~huefield.core.superposition.superpose`.
+        """
+        chosen = list(range(len(self.structures))) if which is None else list(which)
+        laid = superpose([self.structures[index] for index in chosen], match=match)
+        count, levels = len(self.members), self.levels[:, :, chosen]
+        aleatoric = np.diag(self.white_var[:, chosen].mean(0))
+        for member in range(count):
+            for channel, level in enumerate(levels[member]):
+                lengths = [self.inverse_lengths[index][member, channel] for index in chosen]
+                placed = np.stack([each[order] for each, order in zip(lengths, laid.order, strict=True)])
+                aleatoric += level[:, None] * level * correlation(laid.positions, placed) / count
+        energies, roots = self.members[:, chosen], np.sqrt(self.factors[chosen])
+        mean = energies.mean(0)
+        spread = (energies - mean) * roots
+        noise = roots[:, None] * roots * aleatoric
+        return EnergyCovariance(mean, noise, spread.T @ spread / count, mean + spread, self.calibration)

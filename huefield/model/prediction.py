@@ -1,0 +1,118 @@
+"""What an ensemble says about structures, in the terms of people: totals, standard deviations, stress."""
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from huefield.core import EnergyForces, EnergyForcesStack, Gaussian
+from huefield.core.lowrank import safe_sqrt
+from huefield.model.joint_calibration import EnergyForcesCalibration
+
+
+class Prediction(eqx.Module):
+    """What an ensemble says: the joint distribution, and the mean of each member.
+
+    If the ensemble is calibrated, all of it is: members spread about their mean as the epistemic uncertainty says.
+    Everything called ``*_uncertainty*`` is a standard deviation, in eV, eV/Å or eV/Å³.
+    """
+
+    distribution: Gaussian
+    """Of energies without the energies of the atoms."""
+    members: EnergyForcesStack
+    atom_energies: Float[np.ndarray, " S"]
+    """What the atoms of each structure have as energy on their own, [eV] in double precision."""
+    volumes: Float[np.ndarray, " S"]
+    """Of the cells, [Å³]."""
+    calibration: EnergyForcesCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
+    """Which the uncertainties have been through already."""
+
+    @property
+    def energy(self) -> Float[np.ndarray, " S"]:
+        """Mean total energy, in double precision."""
+        return np.asarray(self.distribution.mean.energy, np.float64) + self.atom_energies
+
+    @property
+    def forces(self) -> Float[Array, "A D"]:
+        """Mean forces."""
+        return self.distribution.mean.forces
+
+    @property
+    def stress(self) -> Float[np.ndarray, "S 3 3"]:
+        """Mean stress, with the sign and unit of ASE; :func:`huefield.core.voigt` gives its six components."""
+        return self._per_volume(self.distribution.mean.strain)
+
+    @property
+    def energy_ensemble(self) -> Float[np.ndarray, "M S"]:
+        """Total energy of each member, in double precision."""
+        return np.asarray(self.members.energy, np.float64) + self.atom_energies
+
+    @property
+    def forces_ensemble(self) -> Float[Array, "M A D"]:
+        """Forces of each member."""
+        return self.members.forces
+
+    @property
+    def stress_ensemble(self) -> Float[np.ndarray, "M S 3 3"]:
+        """Stress of each member."""
+        return self._per_volume(self.members.strain)
+
+    @property
+    def energy_uncertainty(self) -> Float[Array, " S"]:
+        """Total, of noise and members together."""
+        return safe_sqrt(self.distribution.variance().energy)
+
+    @property
+    def forces_uncertainty(self) -> Float[Array, "A D"]:
+        """Total, of noise and members together."""
+        return safe_sqrt(self.distribution.variance().forces)
+
+    @property
+    def energy_uncertainty_aleatoric(self) -> Float[Array, " S"]:
+        """Of the noise."""
+        return safe_sqrt(self.distribution.aleatoric_variance().energy)
+
+    @property
+    def forces_uncertainty_aleatoric(self) -> Float[Array, "A D"]:
+        """Of the noise."""
+        return safe_sqrt(self.distribution.aleatoric_variance().forces)
+
+    @property
+    def energy_uncertainty_epistemic(self) -> Float[Array, " S"]:
+        """Of the disagreement of members."""
+        return safe_sqrt(self.distribution.epistemic_variance().energy)
+
+    @property
+    def forces_uncertainty_epistemic(self) -> Float[Array, "A D"]:
+        """Of the disagreement of members."""
+        return safe_sqrt(self.distribution.epistemic_variance().forces)
+
+    def energy_half_width(self, coverage: float) -> Float[Array, " S"]:
+        """Half-widths of intervals that hold this share of energies: promised after conformal calibration."""
+        return self.calibration.interval_widths(coverage)[0] * self.energy_uncertainty
+
+    def forces_half_width(self, coverage: float) -> Float[Array, "A D"]:
+        """Half-widths of intervals that hold this share of force components."""
+        return self.calibration.interval_widths(coverage)[1] * self.forces_uncertainty
+
+    @property
+    def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:
+        """Total, of noise and members together."""
+        return self._root_per_volume(self.distribution.variance())
+
+    @property
+    def stress_uncertainty_aleatoric(self) -> Float[np.ndarray, "S 3 3"]:
+        """Of the noise."""
+        return self._root_per_volume(self.distribution.aleatoric_variance())
+
+    @property
+    def stress_uncertainty_epistemic(self) -> Float[np.ndarray, "S 3 3"]:
+        """Of the disagreement of members."""
+        return self._root_per_volume(self.distribution.epistemic_variance())
+
+    def _root_per_volume(self, variance: EnergyForces) -> Float[np.ndarray, "S 3 3"]:
+        return self._per_volume(None if variance.strain is None else safe_sqrt(variance.strain))
+
+    def _per_volume(self, strain: Float[Array, "*n S 3 3"] | None) -> Float[np.ndarray, "*n S 3 3"]:
+        if strain is None:
+            raise ValueError("this prediction has no stress: ask for it with predict(graph, stress=True)")
+        return np.asarray(strain) / np.where(self.volumes > 0, self.volumes, np.nan)[:, None, None]

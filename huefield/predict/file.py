@@ -1,0 +1,144 @@
+"""Predict the structures of a file of any size, in constant memory."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from huefield.data.convert import is_store, read_any
+from huefield.data.readers.ase_files import AseReader, ase_format_of, images_in
+from huefield.data.readers.base import BadFrameError, Fault
+from huefield.data.readers.detect import ReaderConfig, detect
+from huefield.data.readers.electrons import ignored_by_models, ignored_text
+from huefield.data.store.store import Store
+from huefield.model import modelfile
+from huefield.predict import PredictionKeys, predict_blocks, writing_predictions
+from huefield.predict.names import names_of
+from huefield.support.folders import folder_for_results
+
+SUFFIXES = (".xyz", ".extxyz")
+LOOKED_AT = 100
+"""Frames that are looked at for what the model ignores."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """Structures that were left out for one reason."""
+
+    first: Fault
+    count: int
+
+
+@dataclass(frozen=True)
+class PredictedFile:
+    """What was predicted, and where it is."""
+
+    path: Path
+    structures: int
+    with_stress: int
+    skipped: tuple[Skipped, ...]
+
+
+def predict_file(
+    model: str | Path,
+    source: str | Path,
+    out: str | Path,
+    *,
+    reader: ReaderConfig | None = None,
+    stress: bool = True,
+    members: bool = False,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    report: Callable[[int, int | None], None] = lambda done, total: None,
+) -> PredictedFile:
+    """Predict all structures of a file, in its order, and write them as extended xyz (docs/predictions.md).
+
+    The file is read, predicted and written some thousand structures at a time, and written whole or not at all.
+
+    Args:
+        model: a model file.
+        source: a file that readers know, or a store.
+        out: the file to write, ``NAME.xyz`` or ``NAME.extxyz``.
+        reader: how to read the source; None to look at it.
+        stress: whether to predict the stress of structures that are periodic in three directions.
+        members: whether to write what each member says.
+        skip_bad: whether to leave out frames that are damaged or that the model cannot do, instead of raising.
+        overwrite: whether a file at ``out`` is replaced.
+        report: is told how many structures are predicted, and of how many where that is known.
+    """
+    source, target = Path(source), Path(out)
+    _require_free(source, target, overwrite)
+    ensemble = modelfile.load(model)
+    skipped: dict[str, Skipped] = {}
+
+    def skip(fault: Fault) -> None:
+        before = skipped.get(fault.reason, Skipped(fault, 0))
+        skipped[fault.reason] = Skipped(before.first, before.count + 1)
+
+    if not is_store(source):
+        reader = _with_groups(detect(source) if reader is None else reader)
+        _tell_of_ignored(source, reader)
+    total = len(Store.open(source)) if is_store(source) else None
+    structures = with_stress = 0
+    with folder_for_results(target.parent), writing_predictions(target) as write:
+        blocks = read_any(source, reader, on_fault=skip if skip_bad else _refuse_damaged)
+        for found in predict_blocks(
+            ensemble,
+            blocks,
+            names_of([Path(model)])[0],
+            stress=stress,
+            members=members,
+            on_fault=skip if skip_bad else _refuse_strange,
+            report=lambda done: report(done, total),
+        ):
+            write(found)
+            structures += len(found)
+            with_stress += 0 if found.stress is None else int(found.structures.pbc.all(1).sum())
+        if not structures:
+            reasons = "; ".join(f"{each.first} ({each.count})" for each in skipped.values())
+            raise BadFrameError(f"{source} has no structure that can be predicted: {reasons}")
+    return PredictedFile(target, structures, with_stress, tuple(skipped.values()))
+
+
+def _with_groups(reader: ReaderConfig) -> ReaderConfig:
+    """The reader, which takes the groups that predictions are written with unless it has others."""
+    if not isinstance(reader, AseReader) or reader.group_key is not None:
+        return reader
+    return reader.model_copy(update={"group_key": PredictionKeys().group})
+
+
+def _tell_of_ignored(source: Path, reader: ReaderConfig) -> None:
+    """Warn once of a charge or of unpaired electrons in the first frames, which the model knows nothing about."""
+    if not isinstance(reader, AseReader):
+        return
+    found = None
+    with suppress(Exception):  # a damaged file is told of when it is read
+        images = islice(images_in(source, reader.ase_format or ase_format_of(source)), LOOKED_AT)
+        looked = ((image, list(ignored_by_models(image.parse()))) for image in images if not isinstance(image, Fault))
+        found = next(((image.frame, ignored) for image, ignored in looked if ignored), None)
+    if found is not None:
+        warnings.warn(f"{source}, frame {found[0]}: {ignored_text(found[1])}", stacklevel=3)
+
+
+def _require_free(source: Path, target: Path, overwrite: bool) -> None:
+    """Raise at once where the result could not be written."""
+    if not source.exists():
+        raise FileNotFoundError(f"there is no file or store {source}")
+    if target.suffix.lower() not in SUFFIXES:
+        raise ValueError(f"predictions are written as extended xyz: call them NAME.extxyz or NAME.xyz, not {target}")
+    if target.resolve() == source.resolve():
+        raise ValueError(f"{source} would be overwritten with its predictions: write to another file")
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder: name a file in it")
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"{target} exists: choose another name, or replace it with --overwrite")
+
+
+def _refuse_damaged(fault: Fault) -> None:
+    raise BadFrameError(f"{fault}. Mend it, or leave such structures out with --skip-bad")
+
+
+def _refuse_strange(fault: Fault) -> None:
+    raise BadFrameError(f"{fault}. Train one that can do it, or leave such structures out with --skip-bad")

@@ -1,0 +1,186 @@
+"""What the frames of a file say: atoms, predictions with their variances, and reference values."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from ase import Atoms
+from jaxtyping import Bool, Float, Shaped
+
+from huefield.core.structure import Structure
+from huefield.data.readers import ase_files
+from huefield.data.readers.base import Fault, naming, require_elements
+from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL, ChosenKeys, PredictionKeys
+from huefield.predict.files.xyz import parse_plain
+
+FRAME = "frame"
+"""Entry of ``info`` in files that huefield wrote: the number of the structure in its source, from 0."""
+ATOMS = ("numbers", "positions")
+"""Entries of arrays that are the atoms themselves."""
+
+Image: TypeAlias = ase_files.Image
+
+
+class BadValueError(ValueError):
+    """A frame cannot be used; the message is the reason that it is counted under."""
+
+
+@dataclass(frozen=True, eq=False)
+class FramePrediction:
+    """A mean with its variance and the parts of it, of one structure: one energy, or three components for each atom."""
+
+    mean: Float[np.ndarray, "*n"]
+    variance: Float[np.ndarray, "*n"]
+    aleatoric_var: Float[np.ndarray, "*n"] | None = None
+    epistemic_var: Float[np.ndarray, "*n"] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Atoms of a file, and all that may be of use of what the file says about them."""
+
+    number: int
+    """In this file, from 0."""
+    atoms: Structure
+    values: dict[str, Shaped[np.ndarray, "..."]]
+
+    def predicted(self, names: ChosenKeys) -> FramePrediction | None:
+        """What the frame says about a quantity; None for nothing."""
+        mean = self._numbers(names.mean, names)
+        if mean is None:
+            return None
+        _require(np.isfinite(mean), f"{names.mean} is NaN or infinite")
+        if names.uncertainty is None:
+            return FramePrediction(mean, np.zeros(mean.shape))
+        variance = self._variance(names.uncertainty, names)
+        if variance is None:
+            raise BadValueError(f"{names.mean} has no uncertainty ({names.uncertainty})")
+        if names.deviation is None:
+            return FramePrediction(mean, variance)
+        aleatoric, epistemic = (self._variance(names.deviation + part, names) for part in (ALEATORIC, EPISTEMIC))
+        return FramePrediction(mean, variance, aleatoric, epistemic)
+
+    def labelled(self, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys) -> Structure:
+        """The structure with its reference values; those that are NaN count as not observed."""
+        values = (self._numbers(names.reference, names) for names in chosen)
+        energy, forces = (None if v is None or not np.isfinite(v).all() else v for v in values)
+        return replace(
+            self.atoms,
+            energy=None if energy is None else float(energy[0]),
+            forces=forces,
+            stress=self._stress(keys),
+            group=next((str(self.values[key]) for key in keys.group if key in self.values), ""),
+        )
+
+    @property
+    def joint_nll(self) -> float | None:
+        """As huefield wrote it."""
+        value = self.values.get(JOINT_NLL)
+        return float(value) if value is not None and value.size == 1 and value.dtype.kind in "iuf" else None
+
+    @property
+    def source_number(self) -> int | None:
+        """Of the structure where it was taken from, if the file says so."""
+        value = self.values.get(FRAME)
+        whole = value is not None and value.size == 1 and value.dtype.kind in "iu"
+        return int(value) if value is not None and whole and value >= 0 else None
+
+    def _stress(self, keys: PredictionKeys) -> Float[np.ndarray, "3 3"] | None:
+        found = next((self.values[key] for key in keys.reference_stress if key in self.values), None)
+        try:
+            return None if found is None else ase_files.stress_tensor(found, "ase")
+        except ValueError as error:
+            raise BadValueError(str(error)) from error
+
+    def _variance(self, key: str, names: ChosenKeys) -> Float[np.ndarray, "*n"] | None:
+        value = self._numbers(key, names)
+        if value is None:
+            return None
+        _require(np.isfinite(value), f"{key} is NaN or infinite")
+        _require(value >= 0, f"{key} is negative")
+        return value if key == names.variance else value**2
+
+    def _numbers(self, key: str | None, names: ChosenKeys) -> Float[np.ndarray, "*n"] | None:
+        """The numbers under a name; an error where they are not of the shape of the quantity."""
+        if key is None or key not in self.values:
+            return None
+        value = self.values[key]
+        if value.dtype.kind not in "iuf":
+            raise BadValueError(f"{key} is not a number")
+        if names.quantity == "energy" and value.size != 1:
+            raise BadValueError(f"{key} is not one number for a structure, but several")
+        if names.quantity == "forces" and value.shape != (len(self.atoms), 3):
+            raise BadValueError(f"{key} has another shape than three numbers for each atom")
+        return value.astype(float).reshape(-1, 3) if names.quantity == "forces" else value.astype(float).reshape(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """All frames of a file."""
+
+    frames: list[Frame]
+    faults: Counter[str]
+    """How many frames cannot be read, by the reason."""
+    names: frozenset[str]
+    """Everything that any frame has besides its atoms."""
+
+    @property
+    def length(self) -> int:
+        """Frames of the file, whether they can be read or not."""
+        return len(self.frames) + self.faults.total()
+
+    @property
+    def model(self) -> str | None:
+        """The name of the model, where all frames state the same."""
+        stated = {str(frame.values[MODEL]) if MODEL in frame.values else None for frame in self.frames}
+        return stated.pop() if len(stated) == 1 else None
+
+
+def read_contents(path: Path, keys: PredictionKeys) -> Contents:
+    """Read the frames of a file, and of what they say that which goes by one of these names."""
+    frames: list[Frame] = []
+    faults: Counter[str] = Counter()
+    names: set[str] = set()
+    wanted = keys.all_names() | {FRAME}
+    with naming(path):
+        for image in ase_files.images_in(path, ase_files.ase_format_of(path)):
+            frame = image if isinstance(image, Fault) else _frame(image, wanted, names)
+            if isinstance(frame, Fault):
+                faults[f"the frame cannot be read: {frame.reason}"] += 1
+            else:
+                frames.append(frame)
+    if not frames:
+        raise ValueError("; ".join([f"{path} has no structures that can be read", *faults]))
+    return Contents(frames, faults, frozenset(names))
+
+
+def _frame(image: Image, wanted: frozenset[str], names: set[str]) -> Frame | Fault:
+    """A frame, whose names are noted."""
+    plain = None if isinstance(image.content, Atoms) else parse_plain(image.content, wanted)
+    if plain is not None:
+        names.update(plain.names)
+        return Frame(image.frame, plain.atoms, plain.values)
+    try:
+        atoms = image.parse()
+        require_elements(atoms.numbers)
+    except Exception as error:  # ASE raises anything on damaged text
+        return Fault(image.source, image.frame, ase_files.explained(error))
+    entries = _entries(atoms)
+    names.update(entries)
+    cell, pbc = np.array(atoms.cell, float), np.array(atoms.pbc, bool)
+    structure = Structure(atoms.numbers.astype(np.uint8), atoms.positions, cell, pbc)
+    return Frame(image.frame, structure, {key: np.asarray(entries[key]) for key in wanted & entries.keys()})
+
+
+def _entries(atoms: Atoms) -> dict[str, object]:
+    """What info, arrays and calculator say besides the atoms; where several have a name, the first of them."""
+    results = {} if atoms.calc is None else atoms.calc.results
+    entries = {**results, **atoms.arrays, **atoms.info}
+    return {key: value for key, value in entries.items() if key not in ATOMS and value is not None}
+
+
+def _require(good: Bool[np.ndarray, "*n"], reason: str) -> None:
+    if not good.all():
+        raise BadValueError(reason)

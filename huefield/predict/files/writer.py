@@ -1,0 +1,128 @@
+"""Predictions as extended xyz, under the names that read_predictions and other tools know."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from ase.data import chemical_symbols
+from ase.stress import full_3x3_to_voigt_6_stress
+from jaxtyping import Bool, Float
+
+from huefield.predict.files.frames import FRAME
+from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
+from huefield.predict.files.xyz import is_plain_text
+from huefield.predict.files.xyz_text import frame_text, joined, periodic_word
+from huefield.predict.predictions import Marginals, Predictions
+from huefield.support.files import replacing
+
+NUMBER = "%.17g"
+"""Every double comes back as it was."""
+
+Columns = dict[str, Float[np.ndarray, "A k"]]
+Entries = dict[str, Float[np.ndarray, " n *k"]]
+
+
+def write_predictions(path: Path, predictions: Predictions) -> None:
+    """Write structures with predictions (``energy``, ``forces``), standard deviations and reference values.
+
+    Uncertainties are ``energy_uncertainty`` and ``forces_uncertainty``, their parts have ``_aleatoric`` and
+    ``_epistemic`` behind that; ``stress`` likewise, where it was predicted. What each member says is
+    ``energy_ensemble``, and ``forces_ensemble`` with the three components of one member after the other in the columns
+    of an atom. What was observed is ``REF_energy``, ``REF_forces`` and ``REF_stress``. ``frame`` is the number of a
+    structure in its source. The file is written whole or not at all, frame by frame. What was left out is not written,
+    nor what was not predicted of a structure (a mean of NaN).
+    """
+    with writing_predictions(path) as write:
+        write(predictions)
+
+
+@contextmanager
+def writing_predictions(path: Path) -> Iterator[Callable[[Predictions], None]]:
+    """Give a function that writes one lot of predictions after the other into a file: all of them, or no file."""
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        yield lambda predictions: file.writelines(_frames(predictions))
+
+
+def _frames(predictions: Predictions) -> Iterator[str]:
+    block, members = predictions.structures, predictions.members
+    energies, forces = _deviations("energy", predictions.energy), _deviations("forces", predictions.forces)
+    stresses = _stresses(predictions.stress)
+    if members is not None:
+        energies["energy_ensemble"] = members.energy.T
+        forces["forces_ensemble"] = np.moveaxis(members.forces, 0, 1).reshape(len(block.positions), -1)
+    joint: Entries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
+    observed: Columns = {"REF_forces": block.forces}
+    with_energy, with_forces, with_stress = _predicted(predictions)
+    for index in range(len(block)):
+        atoms = slice(block.starts[index], block.starts[index + 1])
+        entries = {
+            **(energies if with_energy[index] else {}),
+            **(stresses if with_stress[index] else {}),
+            **joint,
+        }
+        columns = {**(forces if with_forces[index] else {}), **(observed if block.has_forces[index] else {})}
+        yield frame_text(
+            (chemical_symbols[number] for number in block.atomic_numbers[atoms]),
+            block.positions[atoms],
+            block.cells[index],
+            {name: values[atoms] for name, values in columns.items()},
+            _words(predictions, index, entries),
+            NUMBER,
+        )
+
+
+def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], ...]:
+    """Structures whose energy was predicted, those with all forces, and those with a stress."""
+    energy, forces, stress, count = predictions.energy, predictions.forces, predictions.stress, len(predictions)
+    nothing = np.zeros(count, bool)
+    missing = np.ones(len(predictions.structures.positions), bool) if forces is None else np.isnan(forces.mean).any(1)
+    return (
+        nothing if energy is None else np.isfinite(energy.mean),
+        np.bincount(predictions.structures.owners, missing, count) == 0,
+        nothing if stress is None else np.isfinite(stress.mean).all((1, 2)),
+    )
+
+
+def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[np.ndarray, "*n"]]:
+    """Means, and standard deviations of what is known of the uncertainty."""
+    if marginals is None:
+        return {}
+    name = f"{quantity}_uncertainty"
+    variances = {
+        name: marginals.variance,
+        name + ALEATORIC: marginals.aleatoric_var,
+        name + EPISTEMIC: marginals.epistemic_var,
+    }
+    return {quantity: marginals.mean, **{key: np.sqrt(var) for key, var in variances.items() if var is not None}}
+
+
+def _stresses(marginals: Marginals | None) -> Entries:
+    """Nine components, which is how ASE wants a stress; of uncertainties the six that ASE gives of a stress."""
+    found = _deviations("stress", marginals)
+    return {
+        name: value.reshape(-1, 9) if name == "stress" else full_3x3_to_voigt_6_stress(value)
+        for name, value in found.items()
+    }
+
+
+def _words(predictions: Predictions, index: int, entries: Entries) -> list[str]:
+    """Of the comment of a structure."""
+    block = predictions.structures
+    words = [periodic_word(block.pbc[index]), f"{FRAME}={block.frames[index]}"]
+    words += [f"{key}={joined(values[index], NUMBER)}" for key, values in entries.items()]
+    if block.has_energy[index]:
+        words.append(f"REF_energy={joined(block.energy[index], NUMBER)}")
+    if block.has_stress[index]:
+        words.append(f"REF_stress={joined(block.stress[index], NUMBER)}")
+    texts = {"group": block.groups[index], MODEL: predictions.name}
+    return words + [f"{key}={_text(text)}" for key, text in texts.items() if text]
+
+
+def _text(text: str) -> str:
+    """Text that ASE reads back as the same text."""
+    if is_plain_text(text):
+        return text
+    quoted = json.dumps(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"_JSON {quoted}"'

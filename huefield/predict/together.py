@@ -1,0 +1,36 @@
+"""Several parts of the data, predicted in one go: the program is compiled once."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from huefield.core.structure import joined
+from huefield.data.dataset import Part
+from huefield.model.forcefield import Ensemble
+from huefield.predict.predicting import predict_part
+from huefield.predict.predictions import Predictions
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """Parts of the data, one after the other."""
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    part: Part
+
+    @classmethod
+    def of(cls, parts: Mapping[str, Part]) -> "Together":
+        """All of them."""
+        blocks = [part.block(np.arange(len(part))) for part in parts.values()]
+        together = joined(blocks, "all parts")
+        return cls(tuple(parts), tuple(map(len, blocks)), Part("all parts", together, np.arange(len(together))))
+
+    def predicted(self, ensemble: Ensemble, name: str) -> dict[str, Predictions]:
+        """What an ensemble, of this name, says about each part."""
+        found = predict_part(ensemble, self.part, name).predictions
+        if found.left_out:
+            raise ValueError(f"the model cannot predict all structures: {dict(found.left_out)}")
+        owner = np.repeat(np.arange(len(self.sizes)), self.sizes)
+        return {part: found.select(owner == number) for number, part in enumerate(self.names)}

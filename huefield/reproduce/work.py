@@ -1,0 +1,184 @@
+"""One row of the table at a time: trained, calibrated in every way, tested on everything, and kept."""
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from huefield import __version__
+from huefield.evaluation.calibrate import fit_calibration, fit_gamma, with_gamma_times
+from huefield.evaluation.slices import Evaluation, summarise
+from huefield.evaluation.summaries import Summary
+from huefield.model.forcefield import Ensemble
+from huefield.model.modelfile import load
+from huefield.noise import ColoredNoise
+from huefield.predict import Together
+from huefield.predict.predictions import Predictions
+from huefield.reproduce.plan import RUN, AbstractSize, Job, Showing
+from huefield.reproduce.settings import made_so, origins, settings_of
+from huefield.support.files import FolderInUseError, alone_in, write_bytes
+from huefield.support.plain import plain, rounded
+from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppedError
+from huefield.training.outcome import MODEL
+
+RESULT = "result.json"
+KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv")
+"""Metrics of a quantity that results keep."""
+DIGITS = 6
+"""Of numbers in results: more than is known."""
+SECONDS_TO_WAIT = 10
+"""Before it is looked again whether another process is done."""
+
+
+def work_through(
+    jobs: Sequence[Job],
+    size: AbstractSize,
+    out: Path,
+    showing: Showing,
+    tell: Callable[[str], None],
+    should_stop: Callable[[], bool] = lambda: False,
+) -> None:
+    """Do all jobs that are not done yet. Several processes may do so at the same time, and share them out.
+
+    Returns when all are done, by this process or another one.
+
+    Args:
+        jobs: in the order in which they are wanted.
+        size: networks and steps.
+        out: folder of the table.
+        showing: see :data:`Showing`.
+        tell: is told what is waited for, and what failed.
+        should_stop: is asked after each step, and while others are waited for.
+    """
+    left, waiting = list(jobs), False
+    while left:
+        undone = [job for job in left if not _done(job, size, out, showing, tell, should_stop)]
+        if len(undone) == len(left):
+            if not waiting:
+                tell(f"another process is at work with {_named(undone)}: waiting for it")
+            _wait(should_stop)
+        waiting, left = len(undone) == len(left), undone
+
+
+def _named(jobs: Sequence[Job]) -> str:
+    first = f"{jobs[0].row.name}, seed {jobs[0].seed}"
+    return first if len(jobs) == 1 else f"{first} and {len(jobs) - 1} more, or what they start from"
+
+
+def _wait(should_stop: Callable[[], bool]) -> None:
+    for _ in range(SECONDS_TO_WAIT):
+        if should_stop():
+            raise TrainingStoppedError("stopped while waiting for other processes")
+        time.sleep(1)
+
+
+def _done(
+    job: Job,
+    size: AbstractSize,
+    out: Path,
+    showing: Showing,
+    tell: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Whether a job is done, now or before, and not another process at work with it."""
+    try:
+        do(job, size, out, showing, tell, should_stop)
+    except FolderInUseError:
+        return False
+    jax.clear_caches()  # programs of one row are of no use to the next, and half a gigabyte
+    return True
+
+
+def do(
+    job: Job,
+    size: AbstractSize,
+    out: Path,
+    showing: Showing,
+    tell: Callable[[str], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Train a row and write its result, unless it is there; what was trained before is gone on with."""
+    folder = job.folder(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    with alone_in(folder):
+        if (folder / RESULT).exists():
+            _require_same(folder / RESULT, job, size, out)
+            return
+        begun = time.monotonic()
+        try:
+            size.train(job, out, showing, should_stop)
+            tested = origins(job, size, out) | _tested(job, size.config(job, out), load(folder / RUN / MODEL))
+        except TrainingDivergedError as error:
+            tell(f"{job.title} failed, and is left out of the table; remove {folder} to try it again. {error}")
+            tested = {"failed": str(error)}
+        result = {
+            "data": job.source.name,
+            "seed": job.seed,
+            "row": job.row.name,
+            "settings": settings_of(job, size, out),
+            "huefield": __version__,
+            "seconds_of_this_process": round(time.monotonic() - begun, 1),
+            **tested,
+        }
+        write_bytes(folder / RESULT, (json.dumps(result) + "\n").encode())
+
+
+def _require_same(path: Path, job: Job, size: AbstractSize, out: Path) -> None:
+    """A result of other settings must not be taken for one of these."""
+    if not made_so(json.loads(path.read_text()).get("settings"), job, size, out):
+        raise ValueError(
+            f"{path} was made with other settings, by another version of huefield perhaps: choose another folder "
+            "with --out, or remove it"
+        )
+
+
+def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]:
+    """Scores on each test, before and after each calibration on the validation data."""
+    parts = config.data.load()
+    blocks = {"validation": parts["validation"], **job.source.test_parts(parts)}
+    everything = Together.of(blocks)
+    before = everything.predicted(ensemble, "model")
+    methods, remarks = {"none": before}, {}
+    for method, predicted, told in _calibrated(ensemble, before, everything):
+        methods[method], remarks[method] = predicted, list(told)
+    return {
+        "remarks": {method: told for method, told in remarks.items() if told},
+        "tests": {
+            name: {method: scores(summarise(each[name])) for method, each in methods.items() if each} for name in blocks
+        },
+    }
+
+
+def _calibrated(
+    ensemble: Ensemble, before: dict[str, Predictions], everything: Together
+) -> Iterator[tuple[str, dict[str, Predictions], tuple[str, ...]]]:
+    """Of each method: its name, predictions with calibrated variances, and what to know about the fit."""
+    for method in ("scale", "isotonic", "conformal"):
+        try:
+            fit = fit_calibration(before["validation"], method)
+        except ValueError as fault:  # too few validation data for it
+            yield method, {}, (str(fault),)
+            continue
+        yield method, {name: each.calibrated(fit.calibration) for name, each in before.items()}, fit.remarks
+    if isinstance(ensemble.members.noise, ColoredNoise):
+        doubled = everything.predicted(with_gamma_times(ensemble, 2.0), "twice γ")
+        gamma = fit_gamma(before["validation"], doubled["validation"])
+        changed = everything.predicted(with_gamma_times(ensemble, gamma.factor), "other γ")
+        yield "gamma", changed, (gamma.remark,) if gamma.remark else ()
+
+
+def scores(found: Evaluation) -> dict[str, Any]:
+    """What is kept of an evaluation."""
+    return {
+        "energy": None if found.energy is None else _kept(found.energy),
+        "forces": None if found.forces is None else _kept(found.forces),
+        "joint_nll": plain(found.joint_nll),
+    }
+
+
+def _kept(summary: Summary) -> dict[str, Any]:
+    curve = {"rmv": summary.reliability.rmv, "rmse": summary.reliability.rmse}
+    return rounded({**{name: getattr(summary, name) for name in KEPT}, "reliability": curve}, DIGITS)

@@ -1,0 +1,1 @@
+"""Configuration, files, checks and figures: nothing of the field."""

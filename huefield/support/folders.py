@@ -1,0 +1,27 @@
+"""Folders for results, which do not stay behind where there are none."""
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from huefield.support.files import LOCK, require_writable
+
+
+@contextmanager
+def folder_for_results(folder: Path) -> Iterator[None]:
+    """Make a folder to write into while the block runs, or raise ``OSError`` at once where that is not possible.
+
+    If the block fails, folders that were made here go again, unless something was written into them; a lock is nothing.
+    """
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        require_writable(folder)
+        yield
+    except BaseException:
+        if folder in made and folder.exists() and [path.name for path in folder.iterdir()] == [LOCK]:
+            (folder / LOCK).unlink()
+        for each in made:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+        raise

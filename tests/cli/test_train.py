@@ -1,0 +1,126 @@
+"""Training from the command line."""
+
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from huefield.cli import progress
+from huefield.cli.main import app
+from huefield.data.dataset import BundledData
+from huefield.training import StepReport, ValidationReport, parse_config
+from huefield.training.config import to_yaml
+from huefield.training.presets import example_data, noise_of_kind, preset
+from huefield.training.validation import Scores
+from tests.cli.test_main import HUEFIELD, in_terminal, run
+from tests.training.helpers import config_for, write_waters
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", ["paper", "small", "tiny"])
+def test_config_prints_the_preset(name: str) -> None:
+    assert parse_config(call("config", "--preset", name).stdout, "x") == preset(name, BundledData())
+
+
+@pytest.mark.parametrize("noise", ["vanilla", "white", "colored"])
+def test_config_takes_data_and_noise(noise: str) -> None:
+    printed = call("config", "--preset", "tiny", "--data", "my.xyz", "--noise", noise).stdout
+    assert parse_config(printed, "x") == preset("tiny", example_data(Path("my.xyz")), noise_of_kind(noise))
+
+
+def test_config_keeps_the_noise_of_the_preset_if_it_is_of_that_kind() -> None:
+    assert (
+        call("config", "--preset", "paper", "--noise", "colored").stdout == call("config", "--preset", "paper").stdout
+    )
+
+
+def test_a_wrong_configuration_is_one_line_for_each_fault(tmp_path: Path) -> None:
+    text = to_yaml(config_for(tmp_path / "a.xyz")).replace("members: 2", "members: 0").replace("seed:", "sed:")
+    (tmp_path / "c.yaml").write_text(text)
+    result = run(HUEFIELD, "train", tmp_path / "c.yaml", "--out", tmp_path / "out")
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    lines = result.stderr.splitlines()
+    assert any("c.yaml: sed: is not a known key; known are data, model" in line for line in lines)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="members") as error:
+        parse_config(text.replace("sed:", "seed:").replace("batch_size: 4", "batch_size: many"), "c.yaml")
+    lines = str(error.value).splitlines()
+    assert len(lines) == 2
+    assert "members: Input should be greater than or equal to 1 (got 0)" in lines[0]
+    assert "batch_size: " in lines[1]
+
+
+@pytest.mark.slow
+def test_a_member_alone_put_together_and_drawn(tmp_path: Path) -> None:
+    """What a job array does."""
+    data = write_waters(tmp_path / "waters.xyz", 8)
+    stages = [{"kind": "nll", "steps": 2, "initialise_noise": True}]
+    (tmp_path / "c.yaml").write_text(to_yaml(config_for(data, stages=stages)))
+    result = call("train", tmp_path / "c.yaml", "--out", tmp_path / "run", "--member", 1, "--set", "seed=5")
+    assert result.exit_code == 0, result.output
+    assert re.search(r"energy \[eV\] +MAE +RMSE +NLL +RZV +RMV\n +validation +\d", result.stdout)
+    folder = tmp_path / "run" / "member-1"
+    assert f"Wrote {folder}/model.safetensors" in result.stdout
+    assert f"huefield assemble {tmp_path}/run" in result.stdout
+    assert "nll 2/2, " in result.stderr
+    assert "at step 2" in result.stderr
+    assert parse_config((folder / "config.yaml").read_text(), "x").seed == 5
+    assert "NaN" not in (folder / "scores.json").read_text()
+    with pytest.raises(ValueError, match="members 0 of 2 are not trained yet"):
+        call("assemble", tmp_path / "run")
+    some = call("assemble", tmp_path / "run", "--allow-missing")
+    assert some.stdout.splitlines()[:-1] == result.stdout.splitlines()[:4]  # the same scores
+    assert some.stdout.splitlines()[-1] == f"Wrote {tmp_path}/run/model.safetensors: 1 member"
+    drawn = call("history", folder)
+    assert drawn.exit_code == 0
+    assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
+
+
+def steps(stage: int, name: str, step: int) -> StepReport:
+    losses = np.array([-1234.5, 5678.9, 1.0])
+    noise = {"gamma": np.array([0.001234, 1.0, 98765.0])}
+    return StepReport(stage, name, step, 2_000_000, 28.123, losses, losses**2, np.array([0, 12, 0]), noise)
+
+
+def validation(stage: int, noisy: bool) -> ValidationReport:
+    numbers = [np.array([0.0123, 0.5])] * 2 + [np.array([-2.5, -1.5]) if noisy else np.full(2, np.nan)] * 3
+    return ValidationReport(stage, "nll", 1_999_999, Scores(np.zeros(2), *numbers, *numbers), np.array([True, False]))
+
+
+def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress.run_progress() as report:
+        for event in (steps(0, "squared_error", 1), "resuming", validation(0, False), validation(0, True)):
+            report(event)
+    first, message, head, silent, line = capsys.readouterr().err.splitlines()
+    assert first.startswith("squared_error 1/2000000, 28.1/s, 19 h 45 min left, loss 1.48e+03 (-1.23e+03 to 5.68e+03)")
+    assert first.endswith("12 steps skipped")
+    assert message == "resuming"
+    assert " ".join(silent.split()) == "at step 1999999 256.1 256.1 - - | 256.1 256.1 - - | 1 of 2"
+    assert " ".join(line.split()) == "at step 1999999 256.1 256.1 -2.00 -2.00 | 256.1 256.1 -2.00 -2.00 | 1 of 2"
+    assert len({len(text) for text in (head, silent, line)}) == 1
+
+
+def test_in_a_terminal_everything_fits_into_a_hundred_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = in_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "100")
+    with progress.run_progress() as report:
+        for stage, name in enumerate(("squared_error", "beta_nll", "nll")):
+            report(steps(stage, name, 1_000_000))
+            report(validation(stage, True))
+            report(steps(stage, name, 2_000_000))
+    lines = terminal.lines()
+    assert max(map(len, lines)) <= 100
+    assert not [line for line in lines if "…" in line]
+    last = "\n".join(lines[-5:])
+    for name in ("squared_error", "beta_nll", "nll"):
+        assert re.search(rf"{name} +━━━+ 2000000/2000000 28.1/s", last)
+    assert "12 steps skipped" in last
+    assert sys.stderr is terminal

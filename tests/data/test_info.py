@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase.io import read
+from typer.testing import CliRunner
+
+from huefield.cli.data import app
+from huefield.data.info import draw_summary, look_into
+from huefield.data.summary import summarise
+from tests.data.store.test_writer import random_block, written
+from tests.data.test_summary import molecules
+from tests.paths import SHARED as DATA
+
+
+def test_the_picture_has_six_panels_and_says_what_there_is_none_of() -> None:
+    block = random_block(30, rng=np.random.default_rng(0), labels=("energy",))
+    figure = draw_summary(summarise([block], rng=np.random.default_rng(0)), "some")
+    names = [ax.get_xlabel() for ax in figure.axes]
+    assert names[0] == "atoms in a structure"
+    assert names[1] == "element (12 commonest)"
+    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["none"]
+
+
+def test_only_stores_can_be_verified(tmp_path: Path) -> None:
+    (tmp_path / "a.xyz").write_text("1\n\nH 0 0 0\n")
+    with pytest.raises(ValueError, match=r"a\.xyz is no store, so it has no checksums to verify: leave --verify out"):
+        look_into(tmp_path / "a.xyz", verify=True)
+
+
+def test_the_program_describes_and_draws_a_store(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.hues", [molecules()])
+    figure = tmp_path / "figure.png"
+    arguments = ["info", str(path), "--figure", str(figure), "--verify"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "structures        20" in result.output
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_of_bad_frames_only_is_described_but_not_drawn(tmp_path: Path) -> None:
+    (tmp_path / "bad.xyz").write_text("2\nProperties=species:S:1:pos:R:3\nH 0 0 0\nH 0 0 0\n")
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "bad.xyz"), "--figure", str(tmp_path / "a.png")])
+    assert "bad frames        1" in result.output
+    assert "no structures that can be used" in str(result.exception)
+    assert not (tmp_path / "a.png").exists()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no reference data at {DATA}; set HUEFIELD_DATA")
+def test_the_program_describes_a_real_file_without_suspicion(tmp_path: Path) -> None:
+    path = DATA / "acac" / "test_dihedral.xyz"
+    arguments = ["info", str(path), "--figure", str(tmp_path / "figure.png")]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert f"structures        {len(read(path, ':'))}" in result.output
+    assert "suspicious" not in result.output

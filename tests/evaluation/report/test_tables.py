@@ -1,0 +1,115 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from huefield.evaluation.bootstrap import Interval
+from huefield.evaluation.report.tables import BEYOND, COVERAGE, PAPER, latex_table, markdown_table, number
+from huefield.evaluation.slices import Evaluation, summarise
+from tests.evaluation.synthetic import predicted, waters
+
+
+@pytest.fixture(scope="module")
+def evaluations() -> list[Evaluation]:
+    block = waters(60)
+    return [summarise(predicted(block, name=name, scale=scale)) for name, scale in (("white", 0.5), ("a|b_c", 1.0))]
+
+
+@pytest.fixture(scope="module")
+def resampled() -> Evaluation:
+    return summarise(predicted(waters(60), name="colored"), resamples=20)
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (0.01234, None, "0.0123"), (1.0, None, "1.00"), (123.4, None, "123"), (0.0, None, "0.00"),
+        (4.2e-7, None, "4.20e−07"), (56789.0, None, "5.68e+04"), (-2.514, 2, "−2.51"), (3e9, 2, "3.00e+09"),
+        (math.nan, 2, "–"), (math.inf, None, "–"),
+    ],
+)  # fmt: skip
+def test_numbers_are_readable(value: float, digits: int | None, text: str) -> None:
+    assert number(value, digits) == text
+
+
+def test_markdown_has_a_row_for_each_model(evaluations: list[Evaluation]) -> None:
+    lines = markdown_table(evaluations).splitlines()
+    assert lines[0] == "Energies (E) in eV, force components (F) in eV/Å."
+    assert lines[2].startswith("| model | E: MAE | RMSE | NLL | RZV | ENCE | CV | RMV | F: MAE |")
+    assert len(lines) == 6
+    cells = [cell.strip() for cell in lines[4].strip("|").split("|")]
+    white = evaluations[0]
+    assert white.energy is not None
+    assert white.forces is not None
+    assert cells[0] == "white"
+    assert cells[1] == number(white.energy.mae, None)
+    assert cells[11] == number(white.forces.rzv, 2)
+    assert cells[14] == number(white.forces.rmv, None)
+    assert lines[5].startswith("| a\\|b_c | ")
+
+
+def test_markdown_has_a_second_table_with_intervals(resampled: Evaluation) -> None:
+    text = markdown_table([resampled])
+    assert "95 % intervals, from resampled structures:" in text
+    assert resampled.energy is not None
+    ends = resampled.energy.interval("mae")
+    assert ends is not None
+    assert f"| {number(ends.low, None)} to {number(ends.high, None)} |" in text
+
+
+def test_markdown_ends_with_the_joint_nll_where_it_is_known(evaluations: list[Evaluation]) -> None:
+    known = replace(evaluations[0], joint_nll=-1.234)
+    assert "joint" not in markdown_table(evaluations)
+    lines = markdown_table([known, evaluations[1]]).splitlines()
+    assert lines[2].endswith("| RMV | joint NLL |")
+    assert lines[4].endswith(" | −1.23 |")
+    assert lines[5].endswith(" | – |")
+    assert len({line.replace("\\|", "").count("|") for line in lines[2:]}) == 1
+
+
+def test_markdown_has_the_interval_of_the_joint_nll(resampled: Evaluation) -> None:
+    known = replace(resampled, joint_nll=-1.234, joint_nll_interval=Interval("joint_nll", -1.5, 2.0))
+    assert markdown_table([known]).splitlines()[-1].endswith(" | −1.50 to 2.00 |")
+    without = replace(known, joint_nll_interval=None)
+    assert markdown_table([without]).splitlines()[-1].endswith(" | – |")
+
+
+def test_latex_is_balanced_and_escaped(evaluations: list[Evaluation]) -> None:
+    text = latex_table(evaluations)
+    assert text.count("{") == text.count("}")
+    assert text.index("Energy (eV)") < text.index("Forces (eV/\\AA)")
+    rows = [line for line in text.splitlines() if line.startswith(("white", "a|b\\_c"))]
+    assert len(rows) == 4
+    assert all(row.count("&") == len(PAPER) and row.endswith("\\\\") for row in rows)
+    assert "−" not in text
+
+
+def test_latex_intervals_are_below_the_numbers(resampled: Evaluation) -> None:
+    lines = latex_table([resampled]).splitlines()
+    (row, *_) = [i for i, line in enumerate(lines) if line.startswith("colored")]
+    assert lines[row + 1].count("{\\tiny [") == len(PAPER)
+
+
+def test_what_is_missing_is_a_dash_or_left_out(evaluations: list[Evaluation]) -> None:
+    without = replace(evaluations[0], energy=None)
+    assert "| white | – | – |" in markdown_table([without])
+    assert "Energy" not in latex_table([without])
+
+
+def test_beyond_the_paper(evaluations: list[Evaluation]) -> None:
+    found = evaluations[1].forces
+    assert found is not None
+    assert [metric.text(found) for metric in BEYOND][:2] == [
+        number(found.crps, None),
+        number(found.miscalibration_area, 3),
+    ]
+    assert [metric.text(found) for metric in COVERAGE] == [number(100 * c.observed, 1) for c in found.coverage]
+    assert [metric.heading for metric in COVERAGE] == ["50 %", "68 %", "90 %", "95 %", "99 %"]
+
+
+def test_intervals_of_coverage_are_in_percent(resampled: Evaluation) -> None:
+    assert resampled.forces is not None
+    ends = resampled.forces.interval("coverage_68")
+    assert ends is not None
+    assert COVERAGE[1].interval_text(resampled.forces) == f"{100 * ends.low:.1f} to {100 * ends.high:.1f}"
+    assert COVERAGE[1].interval_text(None) == ""

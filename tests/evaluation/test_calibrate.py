@@ -1,0 +1,198 @@
+"""Calibration of models and of predictions, judged on structures that were not fitted to."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from huefield.data.dataset import Part, open_part
+from huefield.evaluation.calibrate import calibrate, calibrate_predictions, fit_calibration
+from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
+from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.predict import predict_part, remarks_on
+from huefield.predict.predictions import Marginals, Predictions
+from tests.training.helpers import POTENTIAL, write_waters
+
+
+def untrained(noise: str) -> Ensemble:
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": noise}}
+    )
+    ensemble = Ensemble.build(config, 2, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
+    return ensemble if noise == "vanilla" else ensemble.map_noise(lambda n: n.initialised(0.02, 0.1))
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    return open_part("waters", [write_waters(tmp_path_factory.mktemp("data") / "waters.xyz", 120)])
+
+
+@pytest.fixture(scope="module")
+def colored() -> Ensemble:
+    return untrained("colored")
+
+
+@pytest.fixture(scope="module")
+def predictions(colored: Ensemble, part: Part) -> Predictions:
+    return predict_part(colored, part, "waters").predictions
+
+
+@pytest.mark.parametrize(("method", "kind"), [("isotonic", IsotonicCalibration), ("scale", ScaleCalibration)])
+def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part, method: Any, kind: type) -> None:
+    """They were several times too small."""
+    changed, done = calibrate(colored, part, method)
+    before, after = done.evaluations()
+    assert before.forces.rzv > 10
+    assert after.forces.rzv == pytest.approx(1, abs=0.3)
+    assert after.energy.rzv == pytest.approx(1, abs=0.3)
+    assert after.forces.nll < before.forces.nll
+    assert after.joint_nll < before.joint_nll
+    assert (done.fitted_to, len(done.before), len(done.after)) == (60, 60, 60)
+    assert isinstance(changed.calibration.forces, kind)
+    np.testing.assert_array_equal(done.before.forces.mean, done.after.forces.mean)
+
+
+def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
+    changed, done = calibrate(colored, part)
+    assert done.remarks == ("energies: 60 errors are too few for more than a factor",)
+    assert changed.calibration.forces.outside == "ratio"
+
+
+@pytest.mark.slow
+def test_an_earlier_calibration_is_replaced(colored: Ensemble, part: Part) -> None:
+    wrong = colored.with_calibration(EnergyForcesCalibration(forces=ScaleCalibration(factor=1e6)))
+    assert calibrate(wrong, part, "scale")[0].calibration == calibrate(colored, part, "scale")[0].calibration
+
+
+def test_gamma_alone(colored: Ensemble, part: Part) -> None:
+    """Energies stay as they are, forces stay their derivatives, and the model has no other calibration."""
+    changed, done = calibrate(colored, part, "gamma")
+    before, after = done.evaluations()
+    assert changed.calibration is None
+    assert after.forces.rzv == pytest.approx(1, abs=0.15)
+    np.testing.assert_allclose(done.after.energy.variance, done.before.energy.variance, rtol=1e-5)
+    ratio = np.ravel(changed.members.noise.gamma.gamma / colored.members.noise.gamma.gamma)
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-5)
+    assert ratio[0] > 5
+    assert before.forces.rmse == after.forces.rmse
+
+
+@pytest.mark.parametrize("noise", ["vanilla", "white"])
+def test_gamma_of_a_noise_model_without_one(noise: str, part: Part) -> None:
+    with pytest.raises(ValueError, match=f"the noise model is {noise}, which has no γ to fit: use --method isotonic"):
+        calibrate(untrained(noise), part, "gamma")
+
+
+def test_predictions_of_any_code(predictions: Predictions) -> None:
+    calibration, done = calibrate_predictions(predictions, "scale")
+    _, after = done.evaluations()
+    assert after.forces.rzv == pytest.approx(1, abs=0.15)
+    np.testing.assert_allclose(
+        predictions.calibrated(calibration).forces.variance, calibration.forces(predictions.forces.variance), rtol=1e-6
+    )
+    with pytest.raises(ValueError, match="γ is a parameter of a noise model"):
+        calibrate_predictions(predictions, "gamma")
+
+
+def test_conformal_intervals_hold_what_they_promise(predictions: Predictions) -> None:
+    held = []
+    for seed in range(40):
+        calibration, done = calibrate_predictions(predictions, "conformal", seed=seed)
+        assert isinstance(calibration.forces, ConformalCalibration)
+        raw = done.before.observed_forces()
+        width = calibration.forces.half_width(raw.variance, 0.9)
+        held.append(np.mean(np.abs(raw.mean - raw.target) <= width))
+    assert np.mean(held) > 0.9 - 2 * np.std(held) / np.sqrt(40)
+    assert np.mean(held) < 0.94
+
+
+def test_what_is_missing_is_left_alone(predictions: Predictions) -> None:
+    """Data without energies calibrate forces."""
+    block = predictions.structures
+    without = replace(predictions, structures=replace(block, has_energy=np.zeros(len(block), bool)))
+    found = fit_calibration(without, "scale").calibration
+    assert found.energy is None
+    assert found.forces == fit_calibration(predictions, "scale").calibration.forces
+    nothing = replace(without, forces=None)
+    with pytest.raises(ValueError, match="no energy and no force was both predicted and observed"):
+        fit_calibration(nothing, "scale")
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "message"),
+    [
+        (3, {}, "3 structures are too few to calibrate with: it takes 4 at least"),
+        (120, {"fit_fraction": 1.0}, "the fraction to fit to lies between 0 and 1, but is 1"),
+    ],
+)
+def test_too_little_is_said(predictions: Predictions, count: int, options: Any, message: str) -> None:
+    some = predictions.select(np.arange(len(predictions)) < count)
+    with pytest.raises(ValueError, match=message):
+        calibrate_predictions(some, "scale", **options)
+
+
+def test_what_there_is_too_little_of_is_left_alone(predictions: Predictions) -> None:
+    """Four energies, but many forces; and files that have error bars of one of the two alone."""
+    some = predictions.select(np.arange(len(predictions)) < 8)
+    calibration, done = calibrate_predictions(some, "scale")
+    assert calibration.energy is None
+    assert calibration.forces is not None
+    assert done.remarks[0].startswith("energies are not calibrated: 4 errors with a predicted variance above zero are")
+    sure = replace(predictions, energy=Marginals(predictions.energy.mean, np.zeros(len(predictions))))
+    assert calibrate_predictions(sure, "isotonic")[0].energy is None
+
+
+def test_other_units_are_refused(predictions: Predictions) -> None:
+    block = predictions.structures
+    hartree = replace(predictions, structures=replace(block, energy=block.energy / 27.211386))
+    with pytest.raises(ValueError, match=r"hartree.* Calibrate with data in the units of the predictions"):
+        calibrate_predictions(hartree, "scale")
+
+
+def test_energies_of_another_level_are_refused(predictions: Predictions) -> None:
+    block = predictions.structures
+    hydrogens, oxygens = (np.bincount(block.owners, block.atomic_numbers == number) for number in (1, 8))
+    shifted = replace(predictions, structures=replace(block, energy=block.energy + 30.0 * hydrogens - 170.0 * oxygens))
+    with pytest.raises(ValueError, match=r"^energies differ from the model's by a constant per element: another level"):
+        calibrate_predictions(shifted, "scale")
+    assert any("by a constant per element" in remark for remark in remarks_on(shifted))
+    assert not any("by a constant per element" in remark for remark in remarks_on(predictions))
+
+
+def test_a_calibration_that_does_harm_is_told_of(predictions: Predictions) -> None:
+    some = predictions.select(np.arange(len(predictions)) < 40)
+    good = Marginals(some.energy.mean, np.ones(40))
+    seldom = np.where(np.arange(40) % 10 == 0, 3.0, 0.01)  # where none of the large errors is fitted to, all seem small
+    few = replace(some, energy=good, structures=replace(some.structures, energy=good.mean + seldom), forces=None)
+    found = [calibrate_predictions(few, "scale", fit_fraction=0.25, seed=seed)[1].remarks for seed in range(20)]
+    told = [remark for remarks in found for remark in remarks if "the likelihood got worse" in remark]
+    assert told
+    assert all("energies: on the others" in remark and "too few data to calibrate with?" in remark for remark in told)
+    assert len(told) < 20, "where it does none, nothing is said"
+
+
+def test_left_out_structures_are_told(predictions: Predictions) -> None:
+    some = replace(predictions, left_out={"contain Xe": 3})
+    assert "waters: 3 structures contain Xe; left out" in calibrate_predictions(some, "scale")[1].remarks
+
+
+def test_shares_that_intervals_hold(predictions: Predictions) -> None:
+    _, done = calibrate_predictions(predictions, "conformal")
+    for shares in done.coverage().values():
+        assert [nominal for nominal, _ in shares] == [0.5, 0.68, 0.9, 0.95]
+        assert all(abs(held - nominal) < 0.25 for nominal, held in shares)
+    _, few = calibrate_predictions(predictions.select(np.arange(120) < 24), "conformal")
+    assert [nominal for nominal, _ in few.coverage()["forces"]] == [0.5, 0.68, 0.9]  # of 12 structures
+
+
+def test_no_variances_at_all(part: Part, tmp_path: Path) -> None:
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "vanilla"}}
+    )
+    single = Ensemble.build(config, 1, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
+    with pytest.raises(ValueError, match=r"energies are not calibrated: 0 errors .* above zero .*; forces are not"):
+        calibrate(single, part)

@@ -1,0 +1,245 @@
+"""From a model and data, or from predictions of any code, to numbers, tables, figures and a page."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import ase.io
+import jax
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import huefield
+from huefield.cli.main import app
+from huefield.cli.progress import counting_progress
+from huefield.data.dataset import Part, open_part
+from huefield.evaluation.evaluate import judge
+from huefield.model.calibration import ScaleCalibration
+from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.predict import Predicted, predict_part, read_predictions, remarks_on, write_predictions
+from huefield.predict.names import names_of
+from huefield.predict.predictions import Predictions
+from tests.training.helpers import POTENTIAL, write_waters
+
+PAGE = ["report.html", "metrics.json", "table.md", "table.tex", "predictions-mine.extxyz", "figures"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and data that it has not seen."""
+    made = tmp_path_factory.mktemp("evaluate")
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "colored"}}
+    )
+    ensemble = Ensemble.build(config, 2, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
+    huefield.save(ensemble.map_noise(lambda n: n.initialised(0.02, 0.1)), made / "mine.safetensors")
+    write_waters(made / "waters.xyz", 120)
+    return made
+
+
+@pytest.fixture(scope="module")
+def part(folder: Path) -> Part:
+    return open_part("waters", [folder / "waters.xyz"])
+
+
+@pytest.fixture(scope="module")
+def predictions(folder: Path, part: Part) -> Predictions:
+    return predict_part(huefield.load(folder / "mine.safetensors"), part, "mine").predictions
+
+
+def run(*arguments: object, fails: bool = False) -> str:
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert (result.exit_code != 0) == fails, result.output
+    return result.output if not fails else f"{result.output}{result.exception}"
+
+
+@pytest.mark.slow
+def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: Predictions) -> None:
+    """A model as it was trained, and calibrated."""
+    said = run("calibrate", folder / "mine.safetensors", folder / "waters.xyz", "--method", "scale")
+    made = folder / "mine-calibrated.safetensors"
+    assert "Fitted to 60 structures; on the 60 others:" in said
+    assert f"Wrote {made}" in said
+    assert huefield.load(made).calibration is not None
+    assert huefield.load(folder / "mine.safetensors").calibration is None
+    said = run("evaluate", folder / "mine.safetensors", made, folder / "waters.xyz", "--out", tmp_path / "out")
+    assert "| mine |" in said
+    assert f"Look at {tmp_path / 'out' / 'report.html'}" in said
+    assert all((tmp_path / "out" / name).exists() for name in PAGE)
+    assert "Calibration before and after" in (tmp_path / "out" / "report.html").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    found = json.loads((tmp_path / "out" / "metrics.json").read_text())["models"][0]
+    error = predictions.structures.energy - predictions.energy.mean
+    assert found["energy"]["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    assert found["energy"]["intervals"]
+    assert [(s["kind"], s["label"]) for s in found["breakdown"][:2]] == [("element", "H"), ("element", "O")]
+
+
+def test_predictions_in_a_file_are_judged_like_the_model(predictions: Predictions, tmp_path: Path) -> None:
+    write_predictions(tmp_path / "mine.extxyz", predictions)
+    again = read_predictions(tmp_path / "mine.extxyz")
+    judged = [judge([Predicted(each, None)], None, source="", resamples=0) for each in (predictions, again)]
+    first, second = (each.evaluations[0] for each in judged)
+    for quantity in ("energy", "forces"):
+        for metric in ("mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "auroc"):
+            values = [getattr(getattr(each, quantity), metric) for each in (first, second)]
+            assert values[0] == pytest.approx(values[1], rel=1e-9)
+    assert first.joint_nll == pytest.approx(second.joint_nll, rel=1e-6)
+
+
+def test_calibrating_predictions_of_any_code(predictions: Predictions, tmp_path: Path) -> None:
+    source = tmp_path / "mine.extxyz"
+    write_predictions(source, predictions)
+    said = run("calibrate", "--predictions", source, "--method", "scale", "--out", tmp_path / "better.extxyz")
+    assert f"Wrote {tmp_path / 'better.extxyz'}, and the map of the variances" in said
+    before, after = read_predictions(source), read_predictions(tmp_path / "better.extxyz")
+    kept = EnergyForcesCalibration.model_validate_json((tmp_path / "better-calibration.json").read_text())
+    assert isinstance(kept.forces, ScaleCalibration)
+    np.testing.assert_allclose(after.forces.variance, kept.forces.factor * before.forces.variance, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate"], "give a model file and a file or store with labelled structures"),
+        (["evaluate", "m", "d", "--predictions", "p"], "give either models and data, or --predictions, not both"),
+        (["calibrate", "m", "n", "d"], "one model is calibrated at a time"),
+        (["evaluate", "no.safetensors", "no.xyz"], "there is no file or store no.xyz"),
+        (["evaluate", "--predictions", "p.xyz", "--keys", '{"energie": "e"}'], "energie"),
+        (["calibrate", "--predictions", "p.xyz", "--part", "test"], "--part: it has no effect here"),
+        (["evaluate", "--predictions", "p.xyz", "--members"], "--members: it has no effect here"),
+        (["evaluate", "m", "d", "--keys", "{}"], "--keys: it has no effect here"),
+        (["calibrate", "m", "d", "--method", "scale", "--group-size", "3"], "--group-size: it has no effect here"),
+        (["calibrate", "--predictions", "p.xyz", "--out", "p.xyz"], "p.xyz would be overwritten"),
+    ],
+)
+def test_wrong_arguments_say_what_to_do(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = " ".join(run(*arguments, fails=True).replace("│", " ").split())
+    assert message in said
+    assert not (tmp_path / "evaluation").exists()
+
+
+def test_one_structure_only(predictions: Predictions) -> None:
+    one = predictions.select(np.arange(len(predictions)) == 7)
+    found = judge([Predicted(one, None)], None, source="test").evaluations[0].energy
+    assert found.count == 1
+    assert found.mae > 0
+    assert np.isnan(found.ence)
+    assert any(remark.startswith("ence") for remark in found.remarks)
+
+
+def test_what_is_missing_is_counted(predictions: Predictions) -> None:
+    block = predictions.structures
+    half = replace(block, has_energy=np.arange(120) < 40, has_forces=np.arange(120) > 0)
+    some = replace(predictions, structures=half, left_out={"contain Xe": 3})
+    assert remarks_on(some) == [
+        "mine: 3 structures contain Xe; left out",
+        "mine: 80 of 120 structures have no energy to compare with",
+        "mine: 1 of 120 structures have no forces to compare with",
+    ]
+    judged = judge([Predicted(some, None)], None, source="test")
+    assert (judged.evaluations[0].energy.count, judged.evaluations[0].forces.count) == (40, 119 * 9)
+
+
+def test_other_units_are_pointed_out(predictions: Predictions) -> None:
+    block = predictions.structures
+    hartree = replace(predictions, structures=replace(block, energy=block.energy / 27.211386))
+    assert any("hartree" in remark for remark in remarks_on(hartree))
+
+
+def test_names_of_models() -> None:
+    paths = [Path(p) for p in ("a/model.safetensors", "b/model.safetensors", "c/mine.safetensors")]
+    assert names_of(paths) == ["a", "b", "mine"]
+    assert names_of([Path("x/a/model.safetensors"), Path("y/a/model.safetensors")]) == ["x/a", "y/a"]
+    assert names_of([Path("x/m-calibrated.safetensors"), Path("y/m-calibrated.safetensors")]) == [
+        "x/m-calibrated",
+        "y/m-calibrated",
+    ]
+
+
+def test_an_earlier_evaluation_is_replaced_as_a_whole(
+    predictions: Predictions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or not at all; what is not its own stays."""
+    old = {"predictions-theirs.extxyz": "", "figures/calibration.png": "", "notes.txt": "", "table.md": "before"}
+    (tmp_path / "figures").mkdir()
+    for name, text in old.items():
+        (tmp_path / name).write_text(text)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("huefield.evaluation.evaluate.write_predictions", interrupted)
+        patch.setattr("huefield.evaluation.evaluate.save_figures", lambda *_, **__: [])
+        with pytest.raises(KeyboardInterrupt):
+            judge([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+    assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(old)
+    assert (tmp_path / "table.md").read_text() == "before"
+    monkeypatch.setattr("huefield.evaluation.evaluate.save_figures", lambda *_, **__: [])
+    judge([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+    assert (tmp_path / "notes.txt").exists()
+    assert [path.name for path in tmp_path.glob("predictions-*")] == ["predictions-mine.extxyz"]
+    assert not (tmp_path / "figures" / "calibration.png").exists()
+    assert (tmp_path / "table.md").read_text() != "before"
+
+
+def test_an_interruption_ends_it_behind_the_batch() -> None:
+    """A real signal; within compiled programs it might be swallowed."""
+    done: list[int] = []
+
+    def predict() -> None:
+        with counting_progress() as report:
+            show = report("mine")
+            for number in range(1, 4):
+                if number == 2:
+                    os.kill(os.getpid(), signal.SIGINT)
+                done.append(number)
+                show(number, 3)
+
+    with pytest.raises(typer.Exit) as ended:
+        predict()
+    assert (ended.value.exit_code, done) == (130, [1, 2])
+
+
+def test_a_file_in_place_of_a_folder(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "afile").write_text("")
+    said = run("evaluate", folder / "mine.safetensors", folder / "waters.xyz", "--out", tmp_path / "afile", fails=True)
+    assert "is a file, but should be a folder to write into" in said
+    said = run("evaluate", folder, folder / "waters.xyz", "--out", tmp_path / "out", fails=True)
+    assert "this is a folder; name the model file" in said
+
+
+def test_a_folder_that_was_made_for_nothing_goes_again(folder: Path, tmp_path: Path) -> None:
+    """What was there stays."""
+    arguments = ("evaluate", folder / "no.safetensors", folder / "waters.xyz", "--out")
+    (tmp_path / "mine").mkdir()
+    for out in ("new", "new/deep", "mine", "mine/new"):
+        run(*arguments, tmp_path / out, fails=True)
+        assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
+
+
+def test_members_are_written_if_asked_for(folder: Path, part: Part, tmp_path: Path) -> None:
+    predicted = predict_part(huefield.load(folder / "mine.safetensors"), part, "mine", members=True).predictions
+    write_predictions(tmp_path / "mine.extxyz", predicted)
+    atoms = ase.io.read(tmp_path / "mine.extxyz", 5)
+    assert atoms.info["energy_ensemble"].mean() == pytest.approx(atoms.get_potential_energy(), abs=1e-4)
+    assert atoms.info["energy_ensemble"].std() == pytest.approx(atoms.info["energy_uncertainty_epistemic"], rel=1e-2)
+    members = atoms.arrays["forces_ensemble"].reshape(3, 2, 3)
+    np.testing.assert_allclose(members.std(1), atoms.arrays["forces_uncertainty_epistemic"], rtol=1e-2, atol=1e-6)
+
+
+def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: Path) -> None:
+    """Files of one would replace those of the other."""
+    fewer = predictions.select(np.arange(120) < 100)
+    judged = judge([Predicted(predictions, None), Predicted(fewer, None)], None, source="test", resamples=0)
+    assert [each.name for each in judged.evaluations] == ["mine", "mine (2)"]
+    assert judged.remarks[-1].startswith("the models are judged on different structures (mine 120, mine (2) 100)")

@@ -1,0 +1,149 @@
+"""Predictions for whole data sets are those of the model, structure by structure."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import read, write
+
+from huefield.core import Labels
+from huefield.core.structure import Block
+from huefield.data.batches.batching import BatchShape, make_batch
+from huefield.data.dataset import Part, open_part
+from huefield.model.calibration import ScaleCalibration
+from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.potentials import MLPPotential
+from huefield.predict import predict_part
+from tests.training.helpers import POTENTIAL, write_waters
+
+CALIBRATION = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), forces=ScaleCalibration(factor=9.0))
+ATOMS = {1: -1.5, 8: -1000.25}
+
+
+def ensemble_for(noise: str, elements: tuple[str, ...] = ("H", "O")) -> Ensemble:
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": elements}, "noise": {"kind": noise}}
+    )
+    return Ensemble.build(config, 2, key=jax.random.key(0)).with_atom_energies(ATOMS)
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    return open_part("waters", [write_waters(tmp_path_factory.mktemp("data") / "waters.xyz", 70)])
+
+
+@pytest.fixture(scope="module")
+def colored() -> Ensemble:
+    return ensemble_for("colored")
+
+
+def whole(part: Part) -> Block:
+    return part.block(np.arange(len(part)))
+
+
+def test_each_structure_gets_what_the_model_says_of_it_alone(colored: Ensemble, part: Part) -> None:
+    """More structures than a batch holds, in another order than batches have them."""
+    told: list[tuple[int, int]] = []
+    found = predict_part(colored, part, "mine", lambda done, total: told.append((done, total))).predictions
+    assert (told[-1], found.name, len(found)) == ((70, 70), "mine", 70)
+    for index in (0, 33, 69):
+        batch = make_batch(whole(part).block(np.array([index])), 3.0, [BatchShape(1, 8, 4)])
+        expected, atoms = colored.predict(batch.graph), slice(3 * index, 3 * index + 3)
+        assert found.energy.mean[index] == pytest.approx(expected.energy[0], abs=1e-5)
+        assert found.energy.variance[index] == pytest.approx(float(expected.energy_uncertainty[0]) ** 2, rel=1e-4)
+        np.testing.assert_allclose(found.forces.mean[atoms], expected.forces[:3], atol=1e-5)
+        for name in ("aleatoric", "epistemic"):
+            deviation = np.asarray(getattr(expected, f"forces_uncertainty_{name}"))[:3]
+            np.testing.assert_allclose(getattr(found.forces, f"{name}_var")[atoms], deviation**2, rtol=1e-3, atol=1e-9)
+        labels = batch.labels
+        shifted = Labels(
+            labels.energy - (2 * ATOMS[1] + ATOMS[8]), labels.forces, labels.energy_mask, labels.forces_mask
+        )
+        nll = -expected.distribution.log_prob(shifted)[0]
+        assert found.joint_nll[index] == pytest.approx(float(nll), rel=1e-3)
+
+
+def test_calibrated_models_come_with_what_they_were_before(colored: Ensemble, part: Part) -> None:
+    before = predict_part(colored, part, "mine")
+    after = predict_part(colored.with_calibration(CALIBRATION), part, "mine")
+    assert before.uncalibrated is None
+    np.testing.assert_allclose(after.predictions.forces.variance, 9 * before.predictions.forces.variance, rtol=1e-5)
+    np.testing.assert_allclose(
+        after.predictions.energy.epistemic_var, 4 * before.predictions.energy.epistemic_var, rtol=1e-5
+    )
+    np.testing.assert_allclose(after.uncalibrated.forces.variance, before.predictions.forces.variance, rtol=1e-5)
+    by_arrays = before.predictions.calibrated(CALIBRATION)
+    np.testing.assert_allclose(by_arrays.forces.aleatoric_var, after.predictions.forces.aleatoric_var, rtol=1e-5)
+
+
+def test_without_noise_there_is_no_joint_density(part: Part) -> None:
+    assert predict_part(ensemble_for("vanilla"), part, "mine").predictions.joint_nll is None
+
+
+def test_what_vanishes_by_symmetry_has_no_variance(tmp_path: Path) -> None:
+    """Across the axis of a linear molecule members differ by rounding, and agree by symmetry."""
+    linear = Atoms("OHH", [[0, 0, 0], [0.9, 0.4, 0.2], [-0.9, -0.4, -0.2]])
+    write_labelled(tmp_path / "linear.xyz", linear)
+    flat = Atoms("OHH", [[0, 0, 0], [0.9, 0, 0], [-1.1, 0, 0]])
+    write_labelled(tmp_path / "axis.xyz", flat)
+    vanilla = ensemble_for("vanilla")
+    found = predict_part(vanilla, open_part("axis", [tmp_path / "axis.xyz"]), "mine").predictions
+    assert (found.forces.variance[:, 0] > 0).all()
+    assert (found.forces.variance[:, 1:] == 0).all()
+    tilted = predict_part(vanilla, open_part("linear", [tmp_path / "linear.xyz"]), "mine").predictions
+    assert (tilted.forces.variance[1:] > 0).all()
+
+
+def write_labelled(path: Path, atoms: Atoms) -> None:
+    atoms.calc = SinglePointCalculator(atoms, energy=0.0, forces=np.zeros((len(atoms), 3)))
+    write(path, atoms, format="extxyz")
+
+
+def test_missing_labels_leave_the_joint_density_open(colored: Ensemble, part: Part) -> None:
+    block = whole(part)
+    without = replace(block, has_energy=np.arange(70) % 2 == 0)
+    found = predict_part(colored, Part("half", without, np.arange(70)), "mine").predictions
+    assert np.isfinite(found.joint_nll).tolist() == without.has_energy.tolist()
+    assert len(found.observed_energies().mean) == 35
+
+
+def test_strange_elements_are_left_out_and_counted(colored: Ensemble, tmp_path: Path) -> None:
+    frames = read(write_waters(tmp_path / "waters.xyz", 12), ":")
+    for frame in frames[:5]:
+        frame.numbers[0] = 16
+    write(tmp_path / "mixed.xyz", frames)
+    found = predict_part(colored, open_part("mixed", [tmp_path / "mixed.xyz"]), "mine").predictions
+    assert found.left_out == {"contain S, which the model was not trained for": 5}
+    assert found.structures.frames.tolist() == list(range(5, 12))
+    write(tmp_path / "all.xyz", frames[:5])
+    with pytest.raises(ValueError, match="every structure contains S, but the model was trained for H, O only"):
+        predict_part(colored, open_part("all", [tmp_path / "all.xyz"]), "mine")
+
+
+def test_predictions_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
+    """Sulphur has energies beyond single precision here; the others are not harmed."""
+    frames = read(write_waters(tmp_path / "waters.xyz", 12), ":")
+    for frame in frames[:2]:
+        frame.numbers[0] = 16
+    write(tmp_path / "mixed.xyz", frames)
+    built = ensemble_for("colored", ("H", "O", "S")).with_atom_energies({**ATOMS, 16: 0.0})
+    scale = lambda e: e.members.potential.scale_ev  # noqa: E731
+    wild = eqx.tree_at(scale, built, scale(built).at[:, 2].set(3e38))
+    found = predict_part(wild, open_part("mixed", [tmp_path / "mixed.xyz"]), "mine").predictions
+    assert found.left_out == {"have predictions that are no finite numbers": 2}
+    assert found.structures.frames.tolist() == list(range(2, 12))
+    assert len(found.forces.mean) == 30
+
+
+def test_a_potential_that_is_not_of_atoms_is_refused(part: Part) -> None:
+    config = ForceField.Config.model_validate({"potential": {"kind": "mlp"}, "noise": {"kind": "vanilla"}})
+    assert isinstance(config.potential, MLPPotential.Config)
+    toy = Ensemble.build(config, 1, key=jax.random.key(0))
+    with pytest.raises(ValueError, match=r"MLPPotential.*cannot predict molecules"):
+        predict_part(toy, part, "toy")

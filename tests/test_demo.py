@@ -1,0 +1,27 @@
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import huefield
+from huefield.data.dataset import BundledData
+from huefield.demo import TESTS, run_demo
+
+
+@pytest.mark.slow
+def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
+    """With less data and one kind of noise: train, calibrate, compare."""
+    told: list[Any] = []
+
+    @contextlib.contextmanager
+    def showing(kind: str) -> Iterator[Any]:
+        yield told.append
+
+    done = run_demo(tmp_path, showing, lambda: False, kinds=("colored",), data=BundledData(train_limit=200))
+    assert done.files[0] == tmp_path / "evaluation" / "report.html"
+    assert all(path.exists() for path in done.files)
+    assert all(text in done.tables for text in TESTS.values())
+    assert huefield.load(tmp_path / "colored" / "calibrated.safetensors").calibration is not None
+    assert "calibrating it on validation data, and predicting test data" in told
