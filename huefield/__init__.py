@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from huefield.model.forcefield import ForceField as ForceField
     from huefield.model.modelfile import load as load
     from huefield.model.modelfile import save as save
+    from huefield.support.errors import HuefieldError as HuefieldError
     from huefield.training import train as train
 
 __version__ = "0.1.0.dev0"
@@ -22,6 +23,7 @@ _HOME = {
     "Calculator": "huefield.ase.calculator",
     "Ensemble": "huefield.model",
     "ForceField": "huefield.model",
+    "HuefieldError": "huefield.support.errors",
     "evaluate": "huefield.evaluation.evaluate",
     "load": "huefield.model",
     "save": "huefield.model",
@@ -41,7 +43,7 @@ _PACKAGES = (
     "training",
 )
 
-__all__ = ["Calculator", "Ensemble", "ForceField", "__version__", "evaluate", "load", "save", "train"]
+__all__ = ["Calculator", "Ensemble", "ForceField", "HuefieldError", "__version__", "evaluate", "load", "save", "train"]
 
 
 def __getattr__(name: str) -> Any:

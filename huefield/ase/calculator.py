@@ -22,6 +22,7 @@ from huefield.model.forcefield import Ensemble
 from huefield.model.modelfile import load
 from huefield.model.typical import force_deviations
 from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator, Precision, Uncertain, Values, named_atoms
+from huefield.support.errors import HuefieldError
 
 QUANTITIES = ("energy", "forces", "stress")
 KINDS = ("_uncertainty", "_uncertainty_aleatoric", "_uncertainty_epistemic", "_ensemble")
@@ -69,7 +70,7 @@ class Calculator(AseCalculator):
         """
         super().__init__()  # type: ignore[no-untyped-call]
         if isinstance(uncertainty, bool) or (uncertainty not in ("always", "on_request") and not _counts(uncertainty)):
-            raise ValueError(f"uncertainty is 'always', 'on_request' or a number of steps, but is {uncertainty!r}")
+            raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, but is {uncertainty!r}")
         ensemble = model if isinstance(model, Ensemble) else load_in(model, precision)
         self.evaluator = Evaluator(ensemble, precision=precision, skin_angstrom=skin_angstrom)
         self.uncertainty = uncertainty
@@ -134,7 +135,7 @@ class Calculator(AseCalculator):
         """The joint distribution of energy and forces: samples of both, and whatever is linear in them."""
         given = self.atoms if atoms is None else atoms
         if given is None:
-            raise ValueError("there are no atoms yet: give some")
+            raise HuefieldError("there are no atoms yet: give some")
         self.tell_of_ignored(given)
         structure = structure_of(given)
         gaussian = self.evaluator.distribution(structure)

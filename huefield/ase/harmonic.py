@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from huefield.ase.calculator import Calculator
 from huefield.core.rigid import internal_motions
+from huefield.support.errors import HuefieldError
 
 INVERSE_CM = units._hplanck * units._c * 100.0 / units._e
 """Energy of a wavenumber of 1/cm, [eV]."""
@@ -53,9 +54,9 @@ def harmonic(calculator: Calculator, atoms: Atoms, *, step_angstrom: float = 0.0
         step_angstrom: of the differences.
     """
     if calculator.evaluator.precision != "float64":
-        raise ValueError('differences of forces need double precision: Calculator(model, precision="float64")')
+        raise HuefieldError('differences of forces need double precision: Calculator(model, precision="float64")')
     if atoms.pbc.any():
-        raise ValueError("this is for molecules; crystals have phonons, which ase.phonons and phonopy know about")
+        raise HuefieldError("this is for molecules; crystals have phonons, which ase.phonons and phonopy know about")
     calculator.tell_of_ignored(atoms)
     plain, moved = _uncalibrated(calculator), atoms.copy()
 

@@ -13,6 +13,7 @@ from huefield.core import Gaussian
 from huefield.core.observable import Observable
 from huefield.core.rigid import rotations
 from huefield.core.structure import Structure
+from huefield.support.errors import HuefieldError
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,7 @@ class JointDistribution:
     def samples(self, count: int, *, seed: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n N 3"]]:
         """Energies and forces that belong together, drawn at random."""
         if count < 1:
-            raise ValueError(f"one sample is drawn at least, but count is {count}")
+            raise HuefieldError(f"one sample is drawn at least, but count is {count}")
         with self._precision():
             drawn = self.gaussian.samples(count, key=jax.random.key(seed))
         return np.asarray(drawn.energy, float)[:, 0] + self.atom_energies, np.asarray(drawn.forces, float)

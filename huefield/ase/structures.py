@@ -10,6 +10,7 @@ from ase import Atoms
 
 from huefield.data.readers.ase_files import Image, ase_format_of, explained, images_in
 from huefield.data.readers.base import BadFrameError, Fault, UnreadableFileError, naming, require_elements
+from huefield.support.errors import HuefieldError
 
 NAME_FORMAT = "give it a name that ends with its format, such as .xyz or .cif"
 
@@ -22,12 +23,14 @@ def read_structure(path: Path, frame: int | None = None) -> Atoms:
         frame: its number, from 0; None for the last.
     """
     if frame is not None and frame < 0:
-        raise ValueError(f"frames are counted from 0, but frame is {frame}; without it the last one is taken")
+        raise HuefieldError(f"frames are counted from 0, but frame is {frame}; without it the last one is taken")
     with naming(path):
         images = _images(path)
         found = deque(images, 1) if frame is None else list(islice(images, frame, frame + 1))
     if not found:
-        raise ValueError(f"{path} has no {'structure' if frame is None else f'frame {frame}; they are counted from 0'}")
+        raise HuefieldError(
+            f"{path} has no {'structure' if frame is None else f'frame {frame}; they are counted from 0'}"
+        )
     return _atoms(found[0])
 
 
@@ -36,7 +39,7 @@ def read_structures(path: Path) -> list[Atoms]:
     with naming(path):
         found = list(_images(path))
     if not found:
-        raise ValueError(f"{path} has no structure")
+        raise HuefieldError(f"{path} has no structure")
     return [_atoms(image) for image in found]
 
 
@@ -46,7 +49,7 @@ def naming_structure(name: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise HuefieldError(f"{name}: {error}") from error
 
 
 def _images(path: Path) -> Iterator[Image | Fault]:

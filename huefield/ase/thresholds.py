@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from huefield.model.typical import Measure, PartOfUncertainty, TypicalUncertainty
+from huefield.support.errors import HuefieldError
 
 LARGEST = 20.0
 """Uncertainty of forces [eV/Å] beyond which a threshold is a share whose percent sign was forgotten."""
@@ -27,14 +28,14 @@ class Threshold:
         try:
             value = float(text.removesuffix("%")) / (100 if is_share else 1)
         except ValueError:
-            raise ValueError(
+            raise HuefieldError(
                 f"a threshold is a number in eV/Å such as 0.3, or a share of the validation data such as 99.9%, but "
                 f"this one is {given!r}"
             ) from None
         if is_share and not 0 <= value <= 1:
-            raise ValueError(f"a share of the data lies between 0% and 100%, but is {text}")
+            raise HuefieldError(f"a share of the data lies between 0% and 100%, but is {text}")
         if not value > 0:
-            raise ValueError(f"a threshold must be above 0, or everything is beyond it, but is {text}")
+            raise HuefieldError(f"a threshold must be above 0, or everything is beyond it, but is {text}")
         return cls(value, is_share)
 
     @property
@@ -49,7 +50,7 @@ class Threshold:
         if not self.is_share:
             return self.value
         if typical is None:
-            raise ValueError(
+            raise HuefieldError(
                 f"the model does not know what the uncertainty of {self} of its validation data is: give a number in "
                 "eV/Å, or let `huefield calibrate MODEL DATA` find out"
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from huefield.cli.progress import convert_progress, stopping_politely
+from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
     from huefield.data.readers.detect import ReaderConfig
@@ -88,12 +89,12 @@ def parse_reader(text: str | None) -> "ReaderConfig | None":
         try:
             content = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ValueError(f"--reader is not JSON: {error} (got {text!r})") from error
+            raise HuefieldError(f"--reader is not JSON: {error} (got {text!r})") from error
     adapter: TypeAdapter[ReaderConfig] = TypeAdapter(ReaderConfig)
     try:
         return adapter.validate_python(content)
     except ValidationError as error:
-        raise ValueError(explain(error, "--reader")) from error
+        raise HuefieldError(explain(error, "--reader")) from error
 
 
 @app.command()
@@ -111,7 +112,7 @@ def info(
     for line in found.lines():
         typer.echo(line)
     if not found.summary.structures:
-        raise ValueError(f"{path} has no structures that can be used, so there is nothing to draw")
+        raise HuefieldError(f"{path} has no structures that can be used, so there is nothing to draw")
     out = figure or Path(f"{path.stem}_info.png")
     with replacing(out) as temporary:
         draw_summary(found.summary, path.name).savefig(temporary, format="png", dpi=200)

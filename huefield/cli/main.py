@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import traceback
 import warnings
 from typing import Annotated
 
@@ -18,6 +19,11 @@ from huefield.cli.predict import predict
 from huefield.cli.reproduce import app as reproduce_app
 from huefield.cli.toy import toy
 from huefield.cli.train import assemble, config, history, train
+from huefield.support.errors import HuefieldError
+
+BUG = "This is a bug in huefield. Please report it with the lines above, the command and, if you can, its input files."
+BUG_EXIT_CODE = 70
+"""The code of sysexits.h for an internal software error."""
 
 app = typer.Typer(
     name="huefield",
@@ -55,7 +61,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main() -> None:
-    """Run the program. What the user can mend is said in one line; only our own bugs show a traceback."""
+    """Run the program. An error that the user can mend is one line; any other is a bug and shows its traceback."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up as after any exception
     warnings.showwarning = _show_warning
     try:
@@ -63,6 +69,10 @@ def main() -> None:
     except FileNotFoundError as error:
         typer.echo(f"error: {error if error.filename is None else f'there is no file {error.filename}'}", err=True)
         sys.exit(1)
-    except (ValueError, OSError, RuntimeError) as error:
+    except (HuefieldError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
+    except Exception:
+        traceback.print_exc()
+        typer.echo(BUG, err=True)
+        sys.exit(BUG_EXIT_CODE)

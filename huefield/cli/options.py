@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from huefield.support.errors import HuefieldError
+
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
@@ -19,7 +21,7 @@ def naming_options() -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        raise ValueError("; ".join(map(_fault, error.errors()))) from None
+        raise HuefieldError("; ".join(map(_fault, error.errors()))) from None
 
 
 def _fault(fault: "ErrorDetails") -> str:

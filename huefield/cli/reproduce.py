@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from huefield.cli.toy import toy
+from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
     from huefield.training.reports import Report
@@ -80,7 +81,7 @@ def table(
     from huefield.reproduce.work import RESULT, work_through
 
     if data is None and size is SizeKind.PAPER:
-        raise ValueError("months of work need a name: say which data with --data, and see --dry-run and --commands")
+        raise HuefieldError("months of work need a name: say which data with --data, and see --dry-run and --commands")
     plan = planned(
         data or "bundled",
         paper_size=size is SizeKind.PAPER,

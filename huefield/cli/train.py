@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from huefield.support.errors import HuefieldError
+
 if TYPE_CHECKING:
     from huefield.training import Trained
 
@@ -92,7 +94,7 @@ def _find_job() -> None:
     try:
         jax.distributed.initialize(heartbeat_timeout_seconds=SILENCE_SECONDS)
     except (ValueError, RuntimeError) as error:
-        raise RuntimeError(
+        raise HuefieldError(
             f"cannot join a job: {error}. Start the processes with srun or mpirun, or say by hand who they are, with "
             f"the environment variables {', '.join(known)}"
         ) from error

@@ -10,6 +10,8 @@ import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Int, Int32, Int64, Shaped, UInt8
 
+from huefield.support.errors import HuefieldError
+
 RUN_ATOMS = 1_000_000
 """Atoms that are worked on at a time, so that temporary arrays stay small however many structures there are."""
 
@@ -28,9 +30,9 @@ def runs(sizes: Int[np.ndarray, " n"], atoms: int = RUN_ATOMS) -> Iterator[tuple
 def require_packed(sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"]) -> None:
     """Raise unless the atoms are as many as the sizes say."""
     if len(sizes) and sizes.min() < 0:
-        raise ValueError(f"sizes must not be negative, but structure {int(sizes.argmin())} has size {sizes.min()}")
+        raise HuefieldError(f"sizes must not be negative, but structure {int(sizes.argmin())} has size {sizes.min()}")
     if int(sizes.sum()) != len(atomic_numbers):
-        raise ValueError(
+        raise HuefieldError(
             f"sizes of {len(sizes)} structures add to {int(sizes.sum())} atoms, but atomic_numbers has "
             f"{len(atomic_numbers)}: pass arrays of the same block"
         )
@@ -46,7 +48,7 @@ def present_elements(atomic_numbers: UInt8[np.ndarray, " A"]) -> tuple[int, ...]
 def symbol(number: int) -> str:
     """The symbol of an element."""
     if not 0 < number < len(chemical_symbols):
-        raise ValueError(f"there is no element {number}: atomic numbers are 1 to {len(chemical_symbols) - 1}")
+        raise HuefieldError(f"there is no element {number}: atomic numbers are 1 to {len(chemical_symbols) - 1}")
     return str(chemical_symbols[number])
 
 
@@ -63,7 +65,7 @@ def element_counts(
     require_packed(sizes, atomic_numbers)
     names = [symbol(number) for number in elements]
     if len(set(names)) != len(names):
-        raise ValueError(f"elements must be different from one another, but are {names}")
+        raise HuefieldError(f"elements must be different from one another, but are {names}")
     column = np.full(256, -1, np.int64)
     column[list(elements)] = np.arange(len(names))
     counts = np.zeros((len(sizes), len(names)), np.int32)
@@ -72,7 +74,7 @@ def element_counts(
         owners = np.repeat(np.arange(structures.stop - structures.start), sizes[structures])
         if columns.size and columns.min() < 0:
             atom = int(columns.argmin())
-            raise ValueError(
+            raise HuefieldError(
                 f"structure {structures.start + int(owners[atom])} has element "
                 f"{symbol(int(atomic_numbers[atoms][atom]))}, which is not among the elements {names}"
             )

@@ -15,6 +15,7 @@ from huefield.data.readers.detect import ReaderConfig, detect, read_blocks
 from huefield.data.store.format import SUFFIX, Position, Provenance, SourceInfo, StoreError
 from huefield.data.store.store import Store
 from huefield.data.store.writer import StoreWriter
+from huefield.support.errors import HuefieldError
 
 Precision: TypeAlias = Literal["float64", "float32"]
 OnFault: TypeAlias = Callable[[Fault], None] | None
@@ -88,7 +89,7 @@ def convert(
         journal_every: structures after which what was written is made safe against a kill.
     """
     if not sources:
-        raise ValueError("there is nothing to convert: give at least one file")
+        raise HuefieldError("there is nothing to convert: give at least one file")
     infos = tuple(source_info(path, reader) for path in sources)
     provenance = Provenance(huefield=__version__, precision=precision, sources=infos)
     start = time.monotonic()

@@ -20,6 +20,7 @@ from huefield.data.readers.detect import ReaderConfig, read_blocks
 from huefield.data.splits.config import SplitConfig, SplitInputs
 from huefield.data.store.store import Store
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 BLOCK = 4096
 """Structures that are looked at together in passes over all."""
@@ -97,12 +98,12 @@ class FileData(FrozenConfig):
     @model_validator(mode="after")
     def _one_way_to_validate(self) -> "FileData":
         if not self.validation and self.split is None:
-            raise ValueError(
+            raise HuefieldError(
                 "there is nothing to validate on: name files for validation, or split the training data, as in "
                 "split: {kind: random, fractions: {train: 0.9, validation: 0.1}}"
             )
         if self.validation and self.split is not None:
-            raise ValueError(
+            raise HuefieldError(
                 "give files for validation or a split of the training data, not both: with files, set split: null"
             )
         return self

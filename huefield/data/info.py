@@ -12,6 +12,7 @@ from huefield.data.readers.base import Fault, LeftOut
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store
 from huefield.data.summary import Distribution, Summary, describe, summarise
+from huefield.support.errors import HuefieldError
 from huefield.support.plots import ALEATORIC, EPISTEMIC, TRUTH, publication_style
 
 SHOWN_ELEMENTS = 12
@@ -54,7 +55,7 @@ def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = 
     """
     store = Store.open(path) if is_store(path) else None
     if verify and store is None:
-        raise ValueError(f"{path} is no store, so it has no checksums to verify: leave --verify out, or convert it")
+        raise HuefieldError(f"{path} is no store, so it has no checksums to verify: leave --verify out, or convert it")
     if verify and store is not None:
         store.verify()
     faults: list[Fault] = []

@@ -26,6 +26,7 @@ from huefield.core.structure import Block
 from huefield.data.composition import element_counts, present_elements, require_packed, runs, symbol
 from huefield.support.checks import require_finite, require_shape
 from huefield.support.config import FrozenConfig, explain
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 ISOLATED_ANGSTROM = 8.0
@@ -34,7 +35,7 @@ SAME_ATOM_EV = 1e-3
 """Energies of one isolated atom that differ by more contradict one another."""
 
 
-class MissingReferenceError(ValueError):
+class MissingReferenceError(HuefieldError):
     """An element has no reference energy; the message says which, in which data set, and what to do."""
 
 
@@ -97,13 +98,13 @@ class AtomicReferences:
 
     def __post_init__(self) -> None:
         if not self.energies_ev:
-            raise ValueError("references need at least one data set, but none is given")
+            raise HuefieldError("references need at least one data set, but none is given")
         for tag, energies in self.energies_ev.items():
             for name, energy in energies.items():
                 if name not in number_of_symbol or not number_of_symbol[name]:
-                    raise ValueError(f"data set {tag!r} has a reference energy for {name!r}, which is no element")
+                    raise HuefieldError(f"data set {tag!r} has a reference energy for {name!r}, which is no element")
                 if not math.isfinite(energy):
-                    raise ValueError(
+                    raise HuefieldError(
                         f"the reference energy of {name} in data set {tag!r} must be finite, but is {energy}"
                     )
         copied = {tag: {name: float(e) for name, e in energies.items()} for tag, energies in self.energies_ev.items()}
@@ -145,9 +146,9 @@ class AtomicReferences:
             file = _ReferenceFile.model_validate(json.loads(Path(path).read_bytes()))
             return cls(file.energies_ev, file.method, file.underdetermined)
         except ValidationError as error:
-            raise ValueError("not atomic references:\n" + explain(error, str(path))) from None
+            raise HuefieldError("not atomic references:\n" + explain(error, str(path))) from None
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path}: not atomic references, or cut off ({error})") from None
+            raise HuefieldError(f"{path}: not atomic references, or cut off ({error})") from None
 
     def _row(self, tag: str, elements: Sequence[int]) -> list[float]:
         """Energies of the elements in a data set, NaN for none."""
@@ -215,7 +216,7 @@ def fitted_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
         for tag in np.unique(chunk.tags[chunk.has_energy]).tolist():
             fits[tag] = fits.get(tag, CompositionFit()).seen(chunk.of(tag))
     if not fits:
-        raise ValueError("cannot fit reference energies: no structure has an energy")
+        raise HuefieldError("cannot fit reference energies: no structure has an energy")
     solved = {tag: fits[tag].solved() for tag in sorted(fits)}
     energies = {tag: _named(fits[tag].elements, result) for tag, (result, _) in solved.items()}
     return AtomicReferences(energies, "least_squares", tuple(tag for tag, (_, unique) in solved.items() if not unique))
@@ -231,12 +232,12 @@ def isolated_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
             tag = str(chunk.tags[index])
             first = found.setdefault(tag, {}).setdefault(number, energy)
             if abs(first - energy) > SAME_ATOM_EV:
-                raise ValueError(
+                raise HuefieldError(
                     f"data set {tag!r} has isolated atoms of {symbol(number)} with energies {first} and {energy} eV: "
                     "leave one out, or give the reference energies by hand"
                 )
     if not found:
-        raise ValueError(
+        raise HuefieldError(
             "there are no isolated atoms with an energy (structures of one atom): give reference energies by hand, or "
             "fit them by least squares"
         )

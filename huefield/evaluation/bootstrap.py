@@ -16,6 +16,7 @@ from jaxtyping import Float, Shaped
 from huefield.evaluation.curves import LEVELS, CoverageCurve
 from huefield.evaluation.entries import UndefinedMetricError
 from huefield.evaluation.sums import COVERAGES, Owners, Sums, sums_by_structure
+from huefield.support.errors import HuefieldError
 
 PROBABILITY = 0.95
 """Of the intervals."""
@@ -84,7 +85,7 @@ def interval_of_mean(metric: str, values: Float[np.ndarray, " S"], resampling: R
 
 def _require_resamples(resampling: Resampling, structures: int) -> None:
     if resampling.resamples < 2:
-        raise ValueError(f"intervals need at least two resamples, but resamples is {resampling.resamples}")
+        raise HuefieldError(f"intervals need at least two resamples, but resamples is {resampling.resamples}")
     if structures < 2:
         raise UndefinedMetricError("there is one structure only, nothing to resample")
 

@@ -24,6 +24,7 @@ from huefield.model.typical import TypicalUncertainty
 from huefield.noise import ColoredNoise
 from huefield.predict import Report, level_remark, predict_part, remarks_on, unit_remark
 from huefield.predict.predictions import Observed, Predictions
+from huefield.support.errors import HuefieldError
 
 Method = Literal["isotonic", "scale", "gamma", "conformal"]
 SHARES = (0.5, 0.68, 0.9, 0.95)
@@ -129,7 +130,9 @@ def calibrate_predictions(
 ) -> tuple[EnergyForcesCalibration, Calibrated]:
     """A calibration of predictions that any code has made; arguments as of :func:`calibrate`."""
     if method == "gamma":
-        raise ValueError("γ is a parameter of a noise model: it can be fitted to a model, not to predictions in a file")
+        raise HuefieldError(
+            "γ is a parameter of a noise model: it can be fitted to a model, not to predictions in a file"
+        )
     require_comparable(predictions)
     fitted = _drawn(len(predictions), fit_fraction, seed)
     fit = fit_calibration(predictions.select(fitted), method, group_size)
@@ -179,7 +182,9 @@ def fit_calibration(
     """
     found = {"energies": predictions.observed_energies(), "forces": predictions.observed_forces()}
     if not any(found.values()):
-        raise ValueError("there is nothing to calibrate with: no energy and no force was both predicted and observed")
+        raise HuefieldError(
+            "there is nothing to calibrate with: no energy and no force was both predicted and observed"
+        )
     fits: dict[str, CalibrationConfig | None] = {}
     remarks = []
     for name, observed in found.items():
@@ -189,7 +194,7 @@ def fit_calibration(
             fits[name] = None
             remarks.append(f"{name} are not calibrated: {fault}")
     if not any(fits.values()):
-        raise ValueError("; ".join(remarks))
+        raise HuefieldError("; ".join(remarks))
     remarks += [f"{name}: {fit.remark}" for name, fit in fits.items() if fit is not None and fit.remark]
     return Fit(EnergyForcesCalibration(energy=fits["energies"], forces=fits["forces"]), tuple(remarks))
 
@@ -198,10 +203,10 @@ def require_comparable(predictions: Predictions) -> None:
     """Raise if units or levels of theory of predictions and reference seem to differ: error bars would cover that."""
     remark = unit_remark(predictions)
     if remark:
-        raise ValueError(f"{remark} Calibrate with data in the units of the predictions, eV and eV/Å")
+        raise HuefieldError(f"{remark} Calibrate with data in the units of the predictions, eV and eV/Å")
     shifted = level_remark(predictions)
     if shifted:
-        raise ValueError(f"{shifted}. Calibrate with data of the model's own level")
+        raise HuefieldError(f"{shifted}. Calibrate with data of the model's own level")
 
 
 def _worse(before: Predictions, after: Predictions, method: Method) -> list[str]:
@@ -241,9 +246,9 @@ def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: b
 def _drawn(count: int, fraction: float, seed: int) -> Bool[np.ndarray, " n"]:
     """Which structures to fit to."""
     if count < FEWEST_STRUCTURES:
-        raise ValueError(f"{count} structures are too few to calibrate with: it takes {FEWEST_STRUCTURES} at least")
+        raise HuefieldError(f"{count} structures are too few to calibrate with: it takes {FEWEST_STRUCTURES} at least")
     if not 0 < fraction < 1:
-        raise ValueError(f"the fraction to fit to lies between 0 and 1, but is {fraction:g}")
+        raise HuefieldError(f"the fraction to fit to lies between 0 and 1, but is {fraction:g}")
     size = int(np.clip(round(fraction * count), 2, count - 2))
     drawn = np.zeros(count, bool)
     drawn[np.random.default_rng(seed).permutation(count)[:size]] = True
@@ -254,7 +259,9 @@ def require_gamma(ensemble: Ensemble) -> None:
     """Raise unless the noise model has a γ."""
     if not isinstance(ensemble.members.noise, ColoredNoise):
         kind = getattr(ensemble.members.noise.config, "kind", "another")
-        raise ValueError(f"the noise model is {kind}, which has no γ to fit: use --method isotonic, scale or conformal")
+        raise HuefieldError(
+            f"the noise model is {kind}, which has no γ to fit: use --method isotonic, scale or conformal"
+        )
 
 
 def _fitted_gamma(
@@ -273,7 +280,7 @@ def fit_gamma(before: Predictions, doubled: Predictions) -> GammaCalibration:
     """
     once, twice = before.observed_forces(), doubled.observed_forces()
     if once is None or twice is None:
-        raise ValueError("γ is fitted to forces, but no structure has any")
+        raise HuefieldError("γ is fitted to forces, but no structure has any")
     gamma_var = np.maximum(twice.variance - once.variance, 0.0)
     return GammaCalibration.fit(gamma_var, np.maximum(once.variance - gamma_var, 0.0), once.error)
 

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 from huefield.evaluation.entries import UndefinedMetricError, checked_pair, in_sigmas
 from huefield.evaluation.ranking import Ranking, running_mean
 from huefield.support.checks import require_positive
+from huefield.support.errors import HuefieldError
 
 LEVELS = np.linspace(0.0, 1.0, 100)
 """Of coverage curves."""
@@ -99,7 +100,7 @@ def reliability(error: ArrayLike, variance: ArrayLike, bins: int) -> Reliability
 def bin_numbers(variance: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " n"]:
     """The bin that each entry falls into: as many entries in each as equal variances permit, none empty."""
     if bins < 1:
-        raise ValueError(f"there must be at least one bin, but bins is {bins}")
+        raise HuefieldError(f"there must be at least one bin, but bins is {bins}")
     if len(variance) < bins:
         raise UndefinedMetricError(f"{len(variance)} entries with a variance above zero are too few for {bins} bins")
     rising = np.sort(variance)
@@ -133,7 +134,7 @@ def checked_levels(levels: ArrayLike) -> Float[np.ndarray, " L"]:
         or not (0 <= nominal[0] <= nominal[-1] <= 1)
         or (np.diff(nominal) < 0).any()
     ):
-        raise ValueError(f"levels must be a row of rising probabilities between 0 and 1, but are {nominal}")
+        raise HuefieldError(f"levels must be a row of rising probabilities between 0 and 1, but are {nominal}")
     return nominal
 
 
@@ -161,7 +162,7 @@ def z_histogram(error: ArrayLike, variance: ArrayLike, edges: ArrayLike = Z_EDGE
     values, spread = checked_pair(error, variance, positive=True)
     borders = np.asarray(edges, float)
     if borders.ndim != 1 or len(borders) < 2 or not (np.diff(borders) > 0).all():
-        raise ValueError(f"edges must be a row of at least two rising numbers, but are {borders}")
+        raise HuefieldError(f"edges must be a row of at least two rising numbers, but are {borders}")
     z = in_sigmas(values, spread)
     counts = np.bincount(np.searchsorted(borders, z, side="right"), minlength=len(borders) + 1) / len(z)
     return ZHistogram(borders, counts[1:-1] / np.diff(borders), float(counts[0]), float(counts[-1]))

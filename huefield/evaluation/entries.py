@@ -5,9 +5,10 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 
 from huefield.support.checks import require_finite, require_non_negative, require_positive, require_shape
+from huefield.support.errors import HuefieldError
 
 
-class UndefinedMetricError(ValueError):
+class UndefinedMetricError(HuefieldError):
     """A metric has no value for these numbers, though nothing is wrong with them."""
 
 
@@ -15,7 +16,7 @@ def checked_error(error: ArrayLike) -> Float[np.ndarray, " n"]:
     """Finite errors, at least one."""
     values = np.asarray(error, float)
     if values.size == 0:
-        raise ValueError("no errors to average: the array is empty")
+        raise HuefieldError("no errors to average: the array is empty")
     require_finite("error", values)
     return values.ravel()
 
@@ -24,7 +25,7 @@ def checked_variance(variance: ArrayLike) -> Float[np.ndarray, " n"]:
     """Finite variances, none of them negative, at least one."""
     values = np.asarray(variance, float)
     if values.size == 0:
-        raise ValueError("no variances to average: the array is empty")
+        raise HuefieldError("no variances to average: the array is empty")
     require_non_negative("variance", values)
     require_finite("variance", values)
     return values.ravel()

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from huefield.evaluation.entries import UndefinedMetricError
+from huefield.support.errors import HuefieldError
 
 WORST = 0.05
 """The fraction of entries that count as the worst ones."""
@@ -73,7 +74,7 @@ class Ranking:
     def worst(self, fraction: float) -> Bool[np.ndarray, " n"]:
         """The given fraction of entries, rounded up, with the largest errors, and all whose error equals the least."""
         if not 0 < fraction < 1:
-            raise ValueError(f"the fraction of worst entries must lie between 0 and 1, but is {fraction}")
+            raise HuefieldError(f"the fraction of worst entries must lie between 0 and 1, but is {fraction}")
         count = int(np.ceil(round(fraction * len(self), 6)))
         return self.absolute >= self.rising_errors[len(self) - max(count, 1)]
 

@@ -10,6 +10,8 @@ from ase.data import atomic_numbers, covalent_radii
 from jaxtyping import Bool, Float, UInt8
 from scipy.sparse.csgraph import connected_components
 
+from huefield.support.errors import HuefieldError
+
 BONDED = 1.3
 """Atoms closer than this many times the sum of their covalent radii are bonded."""
 
@@ -21,10 +23,10 @@ def from_zmatrix(text: str) -> tuple[UInt8[np.ndarray, " N"], Float[np.ndarray, 
     for number, row in enumerate(rows, start=1):
         wanted = 1 + 2 * min(number - 1, 3)
         if row[0] not in atomic_numbers or len(row) != wanted:
-            raise ValueError(f"row {number} of a Z-matrix must be an element and {wanted - 1} numbers, but is {row}")
+            raise HuefieldError(f"row {number} of a Z-matrix must be an element and {wanted - 1} numbers, but is {row}")
         references, values = [int(r) - 1 for r in row[1::2]], [float(v) for v in row[2::2]]
         if any(not 0 <= r < number - 1 for r in references):
-            raise ValueError(f"row {number} of a Z-matrix refers to a row that is not above it: {row}")
+            raise HuefieldError(f"row {number} of a Z-matrix refers to a row that is not above it: {row}")
         positions.append(_placed([positions[r] for r in references], values))
     return np.array([atomic_numbers[row[0]] for row in rows], np.uint8), np.array(positions).reshape(-1, 3)
 
@@ -48,7 +50,7 @@ def _placed(references: list[np.ndarray], values: list[float]) -> np.ndarray:
 def _unit(vector: np.ndarray) -> np.ndarray:
     length = np.linalg.norm(vector)
     if length < 1e-6:
-        raise ValueError("three references of a Z-matrix row are in one line or one place; choose others")
+        raise HuefieldError("three references of a Z-matrix row are in one line or one place; choose others")
     return vector / length
 
 

@@ -32,6 +32,7 @@ from huefield.make_data.units import (
     sample_reaction,
     unit_rng,
 )
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 FRAMES_PER_LABEL_UNIT = 16
@@ -64,7 +65,7 @@ def make(
         report: is told at the beginning of a stage and after every unit how far it is.
     """
     if not scale > 0:
-        raise ValueError(f"scale must be positive, but is {scale}")
+        raise HuefieldError(f"scale must be positive, but is {scale}")
     oracle, scaled = oracle_of(level), plan.scaled(scale)
     request = {"seed": seed, "level": level, "plan": scaled.model_dump(mode="json"), "labels": oracle.provenance()}
     work = _work_folder(out, request, resume)
@@ -114,7 +115,7 @@ def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
     if work.exists() and not resume:
         shutil.rmtree(work)
     if note.exists() and json.loads(note.read_text()) != json.loads(json.dumps(request)):
-        raise ValueError(
+        raise HuefieldError(
             f"{work} holds units of another request (seed, level, scale, plan or program version differ); "
             "choose another folder, or start anew without resuming"
         )

@@ -17,12 +17,13 @@ from jaxtyping import Float
 
 from huefield.core.structure import Structure
 from huefield.core.units import BOHR_ANGSTROM, HARTREE_EV
+from huefield.support.errors import HuefieldError
 
 UNPAIRED_IN_ATOM = {1: 1, 2: 0, 3: 1, 5: 1, 6: 2, 7: 3, 8: 2, 9: 1, 14: 2, 15: 3, 16: 2, 17: 1}
 """Unpaired electrons of free atoms in their ground state, by atomic number."""
 
 
-class OracleError(ValueError):
+class OracleError(HuefieldError):
     """A structure could not be labelled; the message says which one and why."""
 
 
@@ -179,7 +180,7 @@ LEVELS: dict[str, Callable[[], AbstractOracle]] = {"gfn2-xtb": TbliteOracle, "wb
 def oracle_of(level: str) -> AbstractOracle:
     """The oracle of a level of theory."""
     if level not in LEVELS:
-        raise ValueError(f"unknown level of theory {level!r}; known are {', '.join(LEVELS)}")
+        raise HuefieldError(f"unknown level of theory {level!r}; known are {', '.join(LEVELS)}")
     return LEVELS[level]()
 
 

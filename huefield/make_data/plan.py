@@ -7,6 +7,7 @@ from pydantic import Field
 from huefield.make_data.molecules import Molecule, equilibrium_molecules
 from huefield.make_data.reactions import Reaction, elementary_reactions
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot")
 """Training, validation and test from one distribution; reactions never seen; the same molecules when hotter."""
@@ -62,5 +63,5 @@ def _chosen(available: list[Item], names: tuple[str, ...] | None, what: str) -> 
     known = [item.name for item in available]
     unknown = [name for name in names or () if name not in known]
     if unknown:
-        raise ValueError(f"unknown {what} {unknown[0]!r}; known are {', '.join(known)}")
+        raise HuefieldError(f"unknown {what} {unknown[0]!r}; known are {', '.join(known)}")
     return [item for item in available if names is None or item.name in names]

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
+from huefield.support.errors import HuefieldError
+
 Task: TypeAlias = "partial[None]"
 """Something to do, which can be sent to another process."""
 
@@ -54,7 +56,7 @@ def run_tasks(
         resumed: tasks of the stage that need not be done any more, for the reports.
     """
     if workers < 1:
-        raise ValueError(f"workers must be at least 1, but is {workers}")
+        raise HuefieldError(f"workers must be at least 1, but is {workers}")
     if not tasks:
         return
     start, total = time.monotonic(), resumed + len(tasks)

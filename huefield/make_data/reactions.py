@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, UInt8
 
 from huefield.make_data.geometry import from_zmatrix
+from huefield.support.errors import HuefieldError
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,5 +131,5 @@ def _reaction(name: str, reactant: str, product: str) -> Reaction:
     numbers, start = from_zmatrix(reactant)
     same, end = from_zmatrix(product)
     if not np.array_equal(numbers, same):
-        raise ValueError(f"the end points of {name!r} have different atoms: {numbers.tolist()} and {same.tolist()}")
+        raise HuefieldError(f"the end points of {name!r} have different atoms: {numbers.tolist()} and {same.tolist()}")
     return Reaction(name, numbers, start, end)

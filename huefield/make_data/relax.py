@@ -12,9 +12,10 @@ from jaxtyping import Float, UInt8
 
 from huefield.core.structure import Structure
 from huefield.make_data.oracles import AbstractOracle
+from huefield.support.errors import HuefieldError
 
 
-class SamplingError(ValueError):
+class SamplingError(HuefieldError):
     """A molecule or a reaction gave no usable configurations; the message says why."""
 
 

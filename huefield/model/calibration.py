@@ -24,6 +24,7 @@ from scipy.optimize import isotonic_regression, minimize_scalar
 
 from huefield.support.checks import require_finite, require_non_negative, require_shape
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 FEWEST = 10
 """Errors below which nothing is fitted."""
@@ -92,9 +93,11 @@ class IsotonicCalibration(AbstractCalibration):
     @model_validator(mode="after")
     def _is_a_map(self) -> "IsotonicCalibration":
         if len(self.variances) != len(self.calibrated):
-            raise ValueError(f"{len(self.variances)} variances do not go with {len(self.calibrated)} calibrated ones")
+            raise HuefieldError(
+                f"{len(self.variances)} variances do not go with {len(self.calibrated)} calibrated ones"
+            )
         if any(b <= a for a, b in pairwise(self.variances)) or any(b < a for a, b in pairwise(self.calibrated)):
-            raise ValueError("variances of knots must rise, and calibrated ones must not fall")
+            raise HuefieldError("variances of knots must rise, and calibrated ones must not fall")
         return self
 
     @classmethod
@@ -123,7 +126,7 @@ class IsotonicCalibration(AbstractCalibration):
                 one of its own.
         """
         if group_size is not None and group_size < 1:
-            raise ValueError(f"a group has at least one entry, but group_size is {group_size}")
+            raise HuefieldError(f"a group has at least one entry, but group_size is {group_size}")
         spread, squares = fittable(variance, error)
         distinct, sums, counts = _by_variance(spread, squares)
         owners = len(spread) if structure is None else len(np.unique(structure))
@@ -188,11 +191,11 @@ class ConformalCalibration(AbstractCalibration):
         below = np.cumsum(1.0 / entries[index[order]]) / (len(entries) + 1)
         kept = [c for c in sorted(COVERAGES) if c <= below[-1] * (1 + 1e-12)]
         if ONE_SIGMA not in kept:
-            raise ValueError(f"{len(entries)} structures are too few to promise anything: it takes at least 3")
+            raise HuefieldError(f"{len(entries)} structures are too few to promise anything: it takes at least 3")
         rows = np.searchsorted(below * (1 + 1e-12), kept)
         found = cls(coverages=tuple(kept), widths=tuple(scores[order][rows].tolist()))
         if not found.width(ONE_SIGMA):
-            raise ValueError("most errors are exactly zero: there is no width for intervals")
+            raise HuefieldError("most errors are exactly zero: there is no width for intervals")
         return found
 
     def calibrated_var(self, variance: Any, xp: ModuleType) -> Any:
@@ -203,7 +206,7 @@ class ConformalCalibration(AbstractCalibration):
         """Half-width, in predicted σ, of an interval that holds at least this share of observations."""
         enough = [width for kept, width in zip(self.coverages, self.widths, strict=True) if kept >= coverage]
         if not enough or coverage <= 0:
-            raise ValueError(
+            raise HuefieldError(
                 f"an interval can be promised to hold up to {self.coverages[-1]:.4g} of all observations, not "
                 f"{coverage:g}: that takes more structures to fit to"
             )
@@ -266,12 +269,12 @@ def fittable(variance: ArrayLike, error: ArrayLike) -> tuple[Float[np.ndarray, "
     require_finite("error", errors)
     usable = spread > 0
     if usable.sum() < FEWEST:
-        raise ValueError(
+        raise HuefieldError(
             f"{usable.sum()} errors with a predicted variance above zero are too few to calibrate with: it takes at "
             f"least {FEWEST} ({len(spread)} were given)"
         )
     if not errors[usable].any():
-        raise ValueError("all errors are exactly zero: predictions seem to be compared with themselves")
+        raise HuefieldError("all errors are exactly zero: predictions seem to be compared with themselves")
     return spread[usable], errors[usable] ** 2
 
 

@@ -18,6 +18,7 @@ from huefield.core.superposition import superpose
 from huefield.model.calibration import ONE_SIGMA
 from huefield.model.joint_calibration import EnergyForcesCalibration, normal_width
 from huefield.noise.correlation import correlation
+from huefield.support.errors import HuefieldError
 
 UNCALIBRATED = EnergyForcesCalibration()
 
@@ -139,7 +140,7 @@ class EnergyTerms:
     def joined(cls, parts: Sequence["EnergyTerms"]) -> "EnergyTerms":
         """Those of many structures."""
         if not parts:
-            raise ValueError("there are no structures whose energies could be compared")
+            raise HuefieldError("there are no structures whose energies could be compared")
         arrays = {
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
             for name in ("members", "white_var", "levels", "factors")
@@ -157,7 +158,7 @@ class EnergyTerms:
         finite = np.isfinite(self.members).all(0) & np.isfinite(self.white_var).all(0) & np.isfinite(self.factors)
         finite &= np.isfinite(self.levels).all((0, 1)) & [np.isfinite(each).all() for each in self.inverse_lengths]
         if not finite.all():
-            raise ValueError(
+            raise HuefieldError(
                 f"the model predicts what is no finite number for structure {np.flatnonzero(~finite)[0]} of "
                 f"{len(finite)}: it is far from all that the model was trained on, or the model is broken"
             )

@@ -26,6 +26,7 @@ from huefield.noise.base import Covariance
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 from huefield.support.checks import require_finite
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 T = TypeVar("T")
 STRUCTURES_AT_ONCE = 32
@@ -62,7 +63,7 @@ class ForceField(eqx.Module):
         outputs = self.outputs(graph, strain=strain)
         covariance = self.noise.covariance(outputs, graph)
         if strain and covariance.diagonal.strain is None:
-            raise ValueError(
+            raise HuefieldError(
                 f"{type(self.noise).__name__} says nothing about the strain derivative: ask without stress"
             )
         return _distribution(outputs, covariance, graph)
@@ -106,7 +107,7 @@ class ForceField(eqx.Module):
     def _levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
         needed = self.noise.raw_outputs
         if raw.shape[1] != len(needed):
-            raise ValueError(
+            raise HuefieldError(
                 f"{type(self.potential).__name__} gives {raw.shape[1]} raw outputs, but {type(self.noise).__name__} "
                 f"needs {len(needed)}: {', '.join(needed)}"
             )
@@ -127,18 +128,18 @@ class Ensemble(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
-            raise ValueError(f"strategy must be one of {get_args(Strategy)}, but is {self.strategy!r}")
+            raise HuefieldError(f"strategy must be one of {get_args(Strategy)}, but is {self.strategy!r}")
 
     @classmethod
     def from_members(cls, members: Sequence[ForceField], *, strategy: Strategy = "auto") -> "Ensemble":
         """Put members together that were trained apart."""
         if not members:
-            raise ValueError("an ensemble needs at least one member, but got none")
+            raise HuefieldError("an ensemble needs at least one member, but got none")
         arrays = [eqx.filter(member, eqx.is_array) for member in members]
         layouts = [jax.tree.structure(member) for member in arrays]
         different = [index for index, layout in enumerate(layouts) if layout != layouts[0]]  # type: ignore[operator]
         if different:
-            raise ValueError(f"members must be alike, but {different} differ from member 0 in their architecture")
+            raise HuefieldError(f"members must be alike, but {different} differ from member 0 in their architecture")
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *arrays)
         return cls(eqx.combine(stacked, members[0]), strategy)
 
@@ -153,7 +154,7 @@ class Ensemble(eqx.Module):
     ) -> "Ensemble":
         """An ensemble whose members differ in their random weights."""
         if num_members != int(num_members) or num_members < 1:
-            raise ValueError(f"an ensemble has a whole number of members from 1, but num_members is {num_members}")
+            raise HuefieldError(f"an ensemble has a whole number of members from 1, but num_members is {num_members}")
         keys = jax.vmap(lambda m: jax.random.fold_in(key, m))(jnp.arange(num_members))
         return cls(build_members(config, keys), strategy)
 
@@ -216,7 +217,9 @@ class Ensemble(eqx.Module):
         volumes = np.asarray(graph.volumes(), np.float64)
         flat = np.setdiff1d(np.asarray(graph.partition.structure_index), np.flatnonzero(volumes > 0))
         if stress and (flat < graph.partition.num_structures).any():
-            raise ValueError(f"structure {flat[0]} has no stress, for it has no cell with a volume; predict without it")
+            raise HuefieldError(
+                f"structure {flat[0]} has no stress, for it has no cell with a volume; predict without it"
+            )
         distribution, members = _compiled_joint(self, graph, stress)
         distribution.__check_init__()
         calibration = self.calibration or EnergyForcesCalibration()
@@ -285,7 +288,7 @@ class Ensemble(eqx.Module):
         known = dict(self.atom_energies)
         missing = sorted(set(numbers.tolist()) - set(known)) if known else []
         if missing:
-            raise ValueError(
+            raise HuefieldError(
                 f"there is no energy of a single atom of atomic number {missing[0]}, only of {sorted(known)}: "
                 "give it with with_atom_energies"
             )

@@ -10,6 +10,7 @@ from huefield.core import EnergyForces, Gaussian
 from huefield.core.lowrank import safe_divide
 from huefield.model.calibration import ONE_SIGMA, CalibrationConfig, ConformalCalibration
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 
 class EnergyForcesCalibration(FrozenConfig):
@@ -80,7 +81,7 @@ def _ratio(new: Float[Array, "*n"], old: Float[Array, "*n"]) -> Float[Array, "*n
 def normal_width(coverage: float) -> float:
     """How many σ to each side of its mean hold this share of a normal distribution."""
     if not 0 < coverage < 1:
-        raise ValueError(f"a share of observations lies between 0 and 1, but coverage is {coverage:g}")
+        raise HuefieldError(f"a share of observations lies between 0 and 1, but coverage is {coverage:g}")
     return float(ndtri(0.5 * (1 + np.float64(coverage))))
 
 

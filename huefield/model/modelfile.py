@@ -33,6 +33,7 @@ from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.typical import TypicalUncertainty
 from huefield.support.checks import require_finite
 from huefield.support.config import FrozenConfig, explain
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.support.trees import named_arrays, with_arrays
@@ -43,7 +44,7 @@ FORMAT_VERSION = 2
 """The newest that is read; 2 is written for a calibrated ensemble, which a program that knows 1 alone would mistake."""
 
 
-class ModelFileError(ValueError):
+class ModelFileError(HuefieldError):
     """A model file cannot be used; the message says which and why."""
 
 
@@ -84,7 +85,7 @@ def load(
         config_type: a subclass of ``ForceField.Config`` whose unions include potentials or noise models of your own.
     """
     if dtype not in (None, "float32", "float64"):
-        raise ValueError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
+        raise HuefieldError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
     path = Path(path)
     if path.is_dir():
         raise ModelFileError(f"{path}: this is a folder; name the model file, such as {path / 'model.safetensors'}")

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian
 from huefield.core.lowrank import safe_sqrt
 from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.support.errors import HuefieldError
 
 
 class Prediction(eqx.Module):
@@ -114,5 +115,5 @@ class Prediction(eqx.Module):
 
     def _per_volume(self, strain: Float[Array, "*n S 3 3"] | None) -> Float[np.ndarray, "*n S 3 3"]:
         if strain is None:
-            raise ValueError("this prediction has no stress: ask for it with predict(graph, stress=True)")
+            raise HuefieldError("this prediction has no stress: ask for it with predict(graph, stress=True)")
         return np.asarray(strain) / np.where(self.volumes > 0, self.volumes, np.nan)[:, None, None]

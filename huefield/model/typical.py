@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 PartOfUncertainty = Literal["total", "aleatoric", "epistemic"]
 Measure = Literal["energy", "atom", "max", "mean"]
@@ -53,7 +54,7 @@ class TypicalUncertainty(FrozenConfig):
         """
         count = len(energy_var["total"])
         if not count:
-            raise ValueError("there are no structures whose uncertainty could be called typical")
+            raise HuefieldError("there are no structures whose uncertainty could be called typical")
         quantiles: dict[str, dict[str, tuple[float, ...]]] = {measure: {} for measure in get_args(Measure)}
         for part in get_args(PartOfUncertainty):
             atoms = force_deviations(forces_var[part])
@@ -69,7 +70,7 @@ class TypicalUncertainty(FrozenConfig):
     def quantile(self, share: float, measure: Measure, part: PartOfUncertainty = "total") -> float:
         """The uncertainty that this share of the data is below."""
         if not 0 <= share <= 1:
-            raise ValueError(f"a share of the data lies between 0 and 1, but is {share:g}")
+            raise HuefieldError(f"a share of the data lies between 0 and 1, but is {share:g}")
         return float(np.interp(share, SHARES, getattr(getattr(self, measure), part)))
 
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from huefield.core import Graph
 from huefield.noise.base import Number, softplus_inverse
 from huefield.support.checks import require_positive, require_shape
+from huefield.support.errors import HuefieldError
 
 NUM_ELEMENTS = 119
 """Rows of a table by atomic number: 0 stands for a site that is no atom, as in the toy."""
@@ -184,7 +185,7 @@ class ForceGamma(AbstractGamma):
 
     def replaced(self, gamma: ArrayLike) -> "AbstractGamma":
         """γ cannot be set."""
-        raise ValueError("γ follows from ω and ρ in this model and cannot be set: multiply it with with_gamma_times")
+        raise HuefieldError("γ follows from ω and ρ in this model and cannot be set: multiply it with with_gamma_times")
 
     def matching(self, energy_rmse: Number, force_rmse: Number) -> Number | Float[Array, ""]:
         """Of one channel among C, which share the variance."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from huefield.core import Graph, Outputs, Partition
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 Levels = Callable[[Float[Array, "A O"], Partition], Float[Array, "C S"]]
 """Noise levels from raw outputs: the ``levels`` method of a noise model."""
@@ -48,7 +49,7 @@ class AbstractPotential(eqx.Module):
         """Elements and cutoff, which only potentials of atoms have."""
         if not isinstance(self.config, AtomicConfig):
             kind = type(self).__name__
-            raise ValueError(f"a potential without elements and cutoff ({kind}) cannot predict molecules")
+            raise HuefieldError(f"a potential without elements and cutoff ({kind}) cannot predict molecules")
         return self.config
 
     def require_fit(self, graph: Graph) -> None:

@@ -12,6 +12,7 @@ from pydantic import Field
 from huefield.core import Graph
 from huefield.potentials.base import AbstractPotential, AtomOutputs
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -40,7 +41,9 @@ class MLPPotential(AbstractPotential):
         def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "MLPPotential":
             """A network with random weights and ``num_raw`` raw noise outputs; it has no vector outputs."""
             if num_vectors:
-                raise ValueError(f"an MLP potential has no vector outputs, but the noise model asks for {num_vectors}")
+                raise HuefieldError(
+                    f"an MLP potential has no vector outputs, but the noise model asks for {num_vectors}"
+                )
             return MLPPotential(network=_network(self, num_raw, key=key), config=self)
 
     network: eqx.nn.MLP
@@ -55,7 +58,7 @@ class MLPPotential(AbstractPotential):
     def __call__(self, graph: Graph) -> AtomOutputs:
         """The network on each site."""
         if graph.positions.shape[1] != self.config.dimension:
-            raise ValueError(
+            raise HuefieldError(
                 f"this potential is for sites with {self.config.dimension} coordinates, "
                 f"but the graph has {graph.positions.shape[1]}"
             )

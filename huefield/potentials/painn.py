@@ -47,6 +47,7 @@ from huefield.potentials.base import AbstractPotential, AtomOutputs
 from huefield.potentials.layers import Linear, drawn
 from huefield.potentials.radial import distances_and_directions, radial_features
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 NORM_SOFTENING = 1e-4
 """ε of the norm √(|V v|² + ε²), in units of features."""
@@ -222,14 +223,14 @@ class PaiNN(AbstractPotential):
         def _known_and_sorted(cls, elements: tuple[str, ...]) -> tuple[str, ...]:
             unknown = [e for e in elements if not number_of_symbol.get(e)]
             if unknown:
-                raise ValueError(f"{unknown[0]!r} is no element; write symbols such as 'H' and 'C'")
+                raise HuefieldError(f"{unknown[0]!r} is no element; write symbols such as 'H' and 'C'")
             return tuple(sorted(set(elements), key=lambda e: number_of_symbol[e]))
 
         def for_elements(self, found: tuple[str, ...]) -> "PaiNN.Config":
             """The configuration for data with these elements, which it must know if it names any."""
             missing = [element for element in found if element not in self.elements]
             if self.elements and missing:
-                raise ValueError(
+                raise HuefieldError(
                     f"the data have {', '.join(missing)}, but the potential is for {', '.join(self.elements)}: name "
                     "all elements, or none to take them from the data"
                 )
@@ -238,7 +239,7 @@ class PaiNN(AbstractPotential):
         def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "PaiNN":
             """A network with random weights, ``num_raw`` raw noise outputs and ``num_vectors`` vector outputs."""
             if not self.elements:
-                raise ValueError("a potential is built for certain elements: name them, as in elements=('H', 'C')")
+                raise HuefieldError("a potential is built for certain elements: name them, as in elements=('H', 'C')")
             numbers, features, last = range(self.layers), self.features, self.layers - 1
             deviations = PaiNN(
                 embedding=jnp.ones((len(self.elements), features)),
@@ -294,7 +295,7 @@ class PaiNN(AbstractPotential):
         strange = np.setdiff1d(np.asarray(graph.atomic_numbers), known)
         if strange.size:
             names = ", ".join(chemical_symbols[z] for z in strange)
-            raise ValueError(
+            raise HuefieldError(
                 f"the structures contain {names}, but the potential was built for {', '.join(self.config.elements)}: "
                 "leave such structures out, or train a potential with these elements"
             )
@@ -303,7 +304,7 @@ class PaiNN(AbstractPotential):
         cutoff = self.config.cutoff_angstrom
         if graph.neighbours is not None and graph.neighbours.cutoff_angstrom < cutoff:
             found = f"neighbours within {graph.neighbours.cutoff_angstrom:g} Å"
-            raise ValueError(
+            raise HuefieldError(
                 f"the graph has {found}, but the potential looks {cutoff:g} Å far: build it for this cutoff"
             )
         distances, directions = distances_and_directions(graph.vectors())

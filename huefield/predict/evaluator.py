@@ -24,6 +24,7 @@ from huefield.data.batches.neighbours import neighbour_pairs
 from huefield.data.composition import symbol
 from huefield.model.differences import EnergyCovariance
 from huefield.model.forcefield import Ensemble
+from huefield.support.errors import HuefieldError
 
 SKIN_ANGSTROM = 0.2
 """A larger one is searched less often, but has pairs that give nothing. A step of water takes 45, 39, 40 and 50 ms with
@@ -152,7 +153,7 @@ class Evaluator:
         if float(shortest) < TOO_CLOSE_ANGSTROM:
             _require_apart(structure)
         if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(found)):
-            raise ValueError(
+            raise HuefieldError(
                 "the model predicts what is no finite number: the structure is far from all that it was trained on, "
                 "or the model is broken"
             )
@@ -183,17 +184,17 @@ class Evaluator:
 
     def _require_sense(self, structure: Structure) -> None:
         if not len(structure):
-            raise ValueError("there are no atoms: give a structure with one at least")
+            raise HuefieldError("there are no atoms: give a structure with one at least")
         strange = ~self._known[structure.atomic_numbers]
         if strange.any():
             names = ", ".join(symbol(number) for number in np.unique(structure.atomic_numbers[strange]).tolist())
-            raise ValueError(
+            raise HuefieldError(
                 f"the structure contains {names} ({named_atoms(structure, np.flatnonzero(strange))}), but the model "
                 f"was trained for {', '.join(self.elements)} only: train one with these elements"
             )
         bad = np.flatnonzero(~np.isfinite(structure.positions).all(1))
         if bad.size:
-            raise ValueError(f"positions of {named_atoms(structure, bad)} are NaN or infinite")
+            raise HuefieldError(f"positions of {named_atoms(structure, bad)} are NaN or infinite")
 
     def _values(self, found: EnergyForcesStack, structure: Structure, *, of_energies: int) -> list[Values]:
         """Each entry in double precision; the first ones with the energies of single atoms, as deviations have none."""
@@ -232,7 +233,7 @@ def _require_apart(structure: Structure) -> None:
     vectors = structure.positions[pairs.second] + pairs.shifts @ structure.cell - structure.positions[pairs.first]
     distances = np.linalg.norm(vectors, axis=1)
     closest = int(distances.argmin())
-    raise ValueError(
+    raise HuefieldError(
         f"atoms {pairs.first[closest]} and {pairs.second[closest]} are {distances[closest]:.2g} Å apart, about which "
         "no model can say anything: mend the structure"
     )

@@ -16,6 +16,7 @@ from huefield.data.store.store import Store
 from huefield.model import modelfile
 from huefield.predict import PredictionKeys, predict_blocks, writing_predictions
 from huefield.predict.names import names_of
+from huefield.support.errors import HuefieldError
 from huefield.support.folders import folder_for_results
 
 SUFFIXES = (".xyz", ".extxyz")
@@ -127,9 +128,9 @@ def _require_free(source: Path, target: Path, overwrite: bool) -> None:
     if not source.exists():
         raise FileNotFoundError(f"there is no file or store {source}")
     if target.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"predictions are written as extended xyz: call them NAME.extxyz or NAME.xyz, not {target}")
+        raise HuefieldError(f"predictions are written as extended xyz: call them NAME.extxyz or NAME.xyz, not {target}")
     if target.resolve() == source.resolve():
-        raise ValueError(f"{source} would be overwritten with its predictions: write to another file")
+        raise HuefieldError(f"{source} would be overwritten with its predictions: write to another file")
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder: name a file in it")
     if target.exists() and not overwrite:

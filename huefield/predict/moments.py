@@ -16,6 +16,7 @@ from huefield.core.structure import Block, row_ranges
 from huefield.data.batches.batching import Batch
 from huefield.model.forcefield import Ensemble
 from huefield.predict.predictions import Marginals, MemberMeans, Predictions
+from huefield.support.errors import HuefieldError
 
 ROUNDING = 1e-5
 """Deviations of a force component relative to the largest force of its structure that single precision makes."""
@@ -179,7 +180,7 @@ def collected(
         _fill(room.of_structures, indices, found.of_structures)
         _fill(room.forces, row_ranges(starts[indices], starts[indices + 1]), found.forces)
     if room is None:
-        raise ValueError("there is nothing to predict: no structure was given")
+        raise HuefieldError("there is nothing to predict: no structure was given")
     return room
 
 

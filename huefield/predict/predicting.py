@@ -18,6 +18,7 @@ from huefield.data.references import AtomicReferences
 from huefield.model.forcefield import Ensemble
 from huefield.predict.moments import StructureMoments, batch_moments, collected
 from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
 
 ATOMS_AT_ONCE = 1000
 STRUCTURES_AT_ONCE = 64
@@ -133,7 +134,7 @@ def _with_known_elements(part: Part, elements: tuple[str, ...]) -> tuple[Part, d
         return part, {}
     names = ", ".join(symbol(number) for number in sorted(strange))
     if not keep.any():
-        raise ValueError(
+        raise HuefieldError(
             f"every structure contains {names}, but the model was trained for {', '.join(elements)} only: train one "
             "with these elements"
         )

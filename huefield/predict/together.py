@@ -10,6 +10,7 @@ from huefield.data.dataset import Part
 from huefield.model.forcefield import Ensemble
 from huefield.predict.predicting import predict_part
 from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,6 @@ class Together:
         """What an ensemble, of this name, says about each part."""
         found = predict_part(ensemble, self.part, name).predictions
         if found.left_out:
-            raise ValueError(f"the model cannot predict all structures: {dict(found.left_out)}")
+            raise HuefieldError(f"the model cannot predict all structures: {dict(found.left_out)}")
         owner = np.repeat(np.arange(len(self.sizes)), self.sizes)
         return {part: found.select(owner == number) for number, part in enumerate(self.names)}

@@ -3,6 +3,7 @@
 import shlex
 
 from huefield.reproduce.plan import RUN, PaperSize, Plan
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.training.config import to_yaml
 from huefield.training.job import CONFIG
@@ -18,7 +19,7 @@ def written_commands(plan: Plan, command: str) -> str:
         command: that of the table itself.
     """
     if not isinstance(plan.size, PaperSize):
-        raise ValueError("--commands is for --size paper; the small size trains everything in one command")
+        raise HuefieldError("--commands is for --size paper; the small size trains everything in one command")
     folders = [job.folder(plan.out) for job in plan.jobs]
     configs = [plan.size.config(job, plan.out) for job in plan.jobs]
     for folder, config in zip(folders, configs, strict=True):

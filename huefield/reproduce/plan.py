@@ -11,6 +11,7 @@ from huefield.noise import NoiseConfig, VanillaNoise
 from huefield.potentials import PaiNN
 from huefield.reproduce.rows import PAPER, Row, all_rows, rows_named
 from huefield.reproduce.sources import FEW, AbstractSource, source_of
+from huefield.support.errors import HuefieldError
 from huefield.support.files import require_free
 from huefield.training import assemble, presets, train
 from huefield.training.checkpoint import CHECKPOINTS
@@ -224,7 +225,7 @@ def planned(
         out: folder for everything; the paper's size has one in it.
     """
     if dry_run and not paper_size:
-        raise ValueError("--dry-run is for --size paper; the small size runs as it is")
+        raise HuefieldError("--dry-run is for --size paper; the small size runs as it is")
     size: AbstractSize = PaperSize(dry_run=dry_run) if paper_size else MiniSize()
     if paper_size:
         # A folder of its own, or a result of one size would be taken for another's; jobs may start anywhere.

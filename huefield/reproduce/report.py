@@ -8,6 +8,7 @@ from huefield.reproduce.page import write_page
 from huefield.reproduce.plan import AbstractSize
 from huefield.reproduce.sources import AbstractSource
 from huefield.reproduce.table import Table, comparison_table, deviation, paper_table
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 TOLERANCE = 0.1
@@ -33,7 +34,7 @@ def write_table(source: AbstractSource, size: AbstractSize, out: Path) -> Made:
     """
     table, folder, about = Table.collected(source, size, out), out / source.name, size.about
     if not table.rows:
-        raise ValueError(f"there is no finished row in {folder}")
+        raise HuefieldError(f"there is no finished row in {folder}")
     seeds = max(len(table.seeds(row)) for row in table.rows)
     splits = f"{seeds} seed{'s' if seeds > 1 else ''} of the data split"
     text = (

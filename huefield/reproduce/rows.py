@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.noise.base import LevelReadout
+from huefield.support.errors import HuefieldError
 from huefield.training.stages import LevelLearns, NLLStage, Stage
 
 
@@ -94,5 +95,5 @@ def rows_named(names: Sequence[str]) -> tuple[Row, ...]:
     """The rows with these names, in the order of the table."""
     unknown = [name for name in names if name not in ROWS]
     if unknown:
-        raise ValueError(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
+        raise HuefieldError(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
     return tuple(row for name, row in ROWS.items() if name in names)

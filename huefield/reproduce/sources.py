@@ -18,6 +18,7 @@ from huefield.data.readers.ani1x import Ani1xReader
 from huefield.data.readers.transition1x import Transition1xReader
 from huefield.data.splits.config import FileSplit, FormulaSplit, RandomSplit, SplitInputs
 from huefield.data.splits.splits import SplitError
+from huefield.support.errors import HuefieldError
 from huefield.support.files import FolderInUseError, alone_in, write_bytes
 from huefield.training.job import require_usable
 
@@ -151,18 +152,18 @@ class OwnData(AbstractSource):
         """See that it can be read and split and has forces, before folders are made."""
         part = open_part("all", [_there(self.path)])
         if len(part) < FEWEST:
-            raise ValueError(
+            raise HuefieldError(
                 f"{self.path} has {len(part)} structures, but a table needs at least {FEWEST}, better hundreds"
             )
         if not any(block.has_forces.any() for block in part.blocks()):
-            raise ValueError(
+            raise HuefieldError(
                 f"no structure of {self.path} has forces, which half of the table is about: are they named otherwise?"
             )
         for seed in range(seeds):
             try:
                 require_usable(self.data(seed, self.path.parent).load())
             except SplitError as fault:
-                raise ValueError(f"{self.path} cannot be split into parts, seed {seed}: {fault}") from fault
+                raise HuefieldError(f"{self.path} cannot be split into parts, seed {seed}: {fault}") from fault
 
     def data(self, seed: int, folder: Path) -> FileData:
         """Eight tenths for training."""
@@ -272,12 +273,14 @@ def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -
     """
     if file is not None:
         if name not in PUBLISHED:
-            raise ValueError(f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data")
+            raise HuefieldError(
+                f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data"
+            )
         if not file.is_file():
             raise FileNotFoundError(f"there is no file {file}: --file is the HDF5 file of {name}, as it is published")
         return PUBLISHED[name](file, out, limits)
     if name in PUBLISHED and (name not in SMALL or not limits):
-        raise ValueError(f"where is the published HDF5 file of {name}? Name it with --file")
+        raise HuefieldError(f"where is the published HDF5 file of {name}? Name it with --file")
     return source_named(name)
 
 
@@ -288,7 +291,7 @@ def source_named(name: str) -> AbstractSource:
     if Path(name).exists():
         return OwnData(Path(name).resolve())
     with_file = ", ".join(other for other in PUBLISHED if other not in SMALL)
-    raise ValueError(
+    raise HuefieldError(
         f"there is no data set and no file {name!r}: name a file, or {', '.join(SMALL)} or {with_file} (with --file)"
     )
 

@@ -17,6 +17,7 @@ from huefield.reproduce.rows import ROWS
 from huefield.reproduce.settings import made_so
 from huefield.reproduce.sources import AbstractSource
 from huefield.reproduce.work import KEPT, RESULT
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.support.plain import rounded
 
@@ -198,7 +199,9 @@ class Table:
         try:
             return cls.from_dict(json.loads(path.read_text()))
         except (ValueError, KeyError, TypeError, AttributeError) as fault:
-            raise ValueError(f"{path} has no results of a table: give a results.json of huefield reproduce") from fault
+            raise HuefieldError(
+                f"{path} has no results of a table: give a results.json of huefield reproduce"
+            ) from fault
 
     def _slim(self, found: dict[str, Any]) -> dict[str, Any]:
         if "failed" in found:
@@ -281,7 +284,7 @@ def require_comparable(source: AbstractSource, rows: Iterable[tuple[str, int]], 
     """Raise if a table of these rows and seeds will have nothing that could be compared with another one."""
     _require_same_tests(Table(source.name, source.title, titles_of_tests(source), {}), other)
     if not any(seed in other.seeds(row) for row, seed in rows):
-        raise ValueError("the two tables have no row and seed in common that could be compared")
+        raise HuefieldError("the two tables have no row and seed in common that could be compared")
 
 
 def titles_of_tests(source: AbstractSource) -> dict[str, str]:
@@ -291,7 +294,7 @@ def titles_of_tests(source: AbstractSource) -> dict[str, str]:
 
 def _require_same_tests(table: Table, other: Table) -> None:
     if (table.source, table.tests) != (other.source, other.tests):
-        raise ValueError(f"results of {table.title} cannot be compared with those of {other.title}")
+        raise HuefieldError(f"results of {table.title} cannot be compared with those of {other.title}")
 
 
 def deviation(table: Table, other: Table) -> Deviation:
@@ -308,7 +311,7 @@ def deviation(table: Table, other: Table) -> Deviation:
         if isfinite(ours) or isfinite(theirs)
     ]
     if not found:
-        raise ValueError("the two tables have nothing in common that could be compared")
+        raise HuefieldError("the two tables have nothing in common that could be compared")
     alone = [f"{row}, seed {seed}" for row, seeds in table.results.items() for seed in seeds if (row, seed) not in both]
     return Deviation(*max(found), tuple(alone))
 

@@ -19,6 +19,7 @@ from huefield.predict import Together
 from huefield.predict.predictions import Predictions
 from huefield.reproduce.plan import RUN, AbstractSize, Job, Showing
 from huefield.reproduce.settings import made_so, origins, settings_of
+from huefield.support.errors import HuefieldError
 from huefield.support.files import FolderInUseError, alone_in, write_bytes
 from huefield.support.plain import plain, rounded
 from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppedError
@@ -129,7 +130,7 @@ def do(
 def _require_same(path: Path, job: Job, size: AbstractSize, out: Path) -> None:
     """A result of other settings must not be taken for one of these."""
     if not made_so(json.loads(path.read_text()).get("settings"), job, size, out):
-        raise ValueError(
+        raise HuefieldError(
             f"{path} was made with other settings, by another version of huefield perhaps: choose another folder "
             "with --out, or remove it"
         )

@@ -9,8 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from huefield.support.errors import HuefieldError
 
-class NotFiniteError(ValueError):
+
+class NotFiniteError(HuefieldError):
     """A number is NaN or infinite where it must not be."""
 
 

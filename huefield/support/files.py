@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from huefield.support.errors import HuefieldError
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
@@ -73,7 +75,7 @@ def refusal(error: OSError, path: Path) -> tuple[str, str]:
 LOCK = ".lock"
 
 
-class FolderInUseError(RuntimeError):
+class FolderInUseError(HuefieldError):
     """Another process is at work in a folder."""
 
 

@@ -14,10 +14,12 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as parse_tensors
 from safetensors.numpy import save as format_tensors
 
+from huefield.support.errors import HuefieldError
+
 _BLANK = "0" * 64
 
 
-class TensorFileError(ValueError):
+class TensorFileError(HuefieldError):
     """A file cannot be used; the message says which and why."""
 
 

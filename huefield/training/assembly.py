@@ -9,6 +9,7 @@ import jax
 from huefield.data.batches.prepared import Prepared
 from huefield.model.forcefield import Ensemble
 from huefield.model.modelfile import load, save
+from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config
@@ -60,17 +61,17 @@ def _as_they_are(folder: Path, paths: list[Path]) -> Trained:
 def _joined(paths: list[Path]) -> Ensemble:
     twice = [path for path in paths if sum(path.resolve() == other.resolve() for other in paths) > 1]
     if twice:
-        raise ValueError(f"{twice[0]} is named twice: an ensemble of copies would be too sure of itself")
+        raise HuefieldError(f"{twice[0]} is named twice: an ensemble of copies would be too sure of itself")
     loaded = [load(path) for path in paths]
     first = loaded[0]
     for path, one in zip(paths, loaded, strict=True):
         if _precision(one) != _precision(first):
-            raise ValueError(
+            raise HuefieldError(
                 f"{path} is of {_precision(one)}, but {paths[0]} of {_precision(first)}: train them in one precision"
             )
         ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
         if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
-            raise ValueError(
+            raise HuefieldError(
                 f"{path} has other energies of single atoms than {paths[0]} ({theirs} and {ours} eV by atomic number): "
                 "was it trained on other data? Give all members the same with references: {kind: given}"
             )
@@ -89,7 +90,7 @@ def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:
     for folder in folders:
         for name in Candidates.files():
             if not (folder / name).is_file():
-                raise ValueError(f"{folder / name} is missing: start training of that member again, which writes it")
+                raise HuefieldError(f"{folder / name} is missing: start training of that member again, which writes it")
     return Candidates(*(_joined([folder / name for folder in folders]) for name in Candidates.files()))
 
 
@@ -98,12 +99,12 @@ def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str
     try:
         parts = config.data.load()
     except (OSError, ValueError) as error:
-        raise ValueError(
+        raise HuefieldError(
             f"the data that the ensemble is chosen and scored on cannot be read from {Path.cwd()}: {error}. Go to the "
             "folder that members were trained from, or name the model files, to put them together as they are"
         ) from error
     for name in changed_parts(parts, member):
-        raise ValueError(
+        raise HuefieldError(
             f"the data for {name} are not those that the members were trained with: put them back, or name the "
             "model files, to put them together as they are"
         )
@@ -117,20 +118,22 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
     if not some:
         begun = [path.parent.name for path in sorted(folder.glob(f"member-*/{CONFIG}"))]
         if begun:
-            raise ValueError(f"no member in {folder} is trained to its end: give the command of {begun[0]} again")
-        raise ValueError(f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`")
+            raise HuefieldError(f"no member in {folder} is trained to its end: give the command of {begun[0]} again")
+        raise HuefieldError(
+            f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`"
+        )
     first = _config_of(some[0])
     wanted = [member_folder(folder, number) for number in range(first.members)]
     found = [path for path in wanted if (path / MODEL).is_file()]
     for path in found:
         changed = differences(first.result_digest_input, _config_of(path).result_digest_input)
         if changed:
-            raise ValueError(f"{path} was trained with other settings than {some[0]}: {changed[0]}")
+            raise HuefieldError(f"{path} was trained with other settings than {some[0]}: {changed[0]}")
         if (path / DIGESTS).read_text() != (some[0] / DIGESTS).read_text():
-            raise ValueError(f"{path} was trained with other data than {some[0]}: train one of them anew")
+            raise HuefieldError(f"{path} was trained with other data than {some[0]}: train one of them anew")
     missing = [str(number) for number, path in enumerate(wanted) if path not in found]
     if missing and not allow_missing:
-        raise ValueError(
+        raise HuefieldError(
             f"members {', '.join(missing)} of {first.members} are not trained yet: train them, or put the others "
             "together with --allow-missing"
         )
@@ -140,5 +143,5 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
 def _config_of(member: Path) -> TrainConfig:
     for name in (CONFIG, DIGESTS):
         if not (member / name).is_file():
-            raise ValueError(f"{member / name} is missing: start training of that member again, which writes it")
+            raise HuefieldError(f"{member / name} is missing: start training of that member again, which writes it")
     return parse_config((member / CONFIG).read_text(), str(member / CONFIG))

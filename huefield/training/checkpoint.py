@@ -20,6 +20,7 @@ import numpy as np
 from huefield import __version__
 from huefield.data.batches.batching import Place
 from huefield.model.forcefield import ForceField
+from huefield.support.errors import HuefieldError
 from huefield.support.files import refusal, write_bytes
 from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.support.trees import named_arrays, with_arrays
@@ -34,7 +35,7 @@ KEPT = 2
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class CheckpointError(ValueError):
+class CheckpointError(HuefieldError):
     """There are checkpoints, but the run cannot go on from them; the message says why."""
 
 

@@ -11,6 +11,7 @@ from huefield.data.references import FittedReferences, ReferenceConfig
 from huefield.model.forcefield import ForceField
 from huefield.noise import VanillaNoise
 from huefield.support.config import FrozenConfig, explain
+from huefield.support.errors import HuefieldError
 from huefield.training.mesh import MeshConfig
 from huefield.training.stages import Stage
 from huefield.training.step import OptimiserConfig
@@ -57,18 +58,18 @@ class TrainConfig(FrozenConfig):
         kinds = [stage.kind for stage in self.stages]
         noisy = [stage.kind for stage in self.stages if stage.trains_noise]
         if isinstance(self.model.noise, VanillaNoise.Config) and noisy:
-            raise ValueError(
+            raise HuefieldError(
                 f"stages {kinds} train a noise model, but model.noise is vanilla, which has none: use squared_error "
                 "stages only, or noise: {kind: colored}"
             )
         if isinstance(self.model.noise, VanillaNoise.Config) and any(stage.initialise_noise for stage in self.stages):
-            raise ValueError("a stage has initialise_noise, but model.noise is vanilla, which has no levels to set")
+            raise HuefieldError("a stage has initialise_noise, but model.noise is vanilla, which has no levels to set")
         if self.optimiser.freeze_mean and len(noisy) < len(kinds):
-            raise ValueError(
+            raise HuefieldError(
                 f"with optimiser.freeze_mean a squared_error stage would train nothing; stages are {kinds}"
             )
         if self.optimiser.freeze_mean and self.start_from is None:
-            raise ValueError("optimiser.freeze_mean needs a trained mean: name a model with start_from")
+            raise HuefieldError("optimiser.freeze_mean needs a trained mean: name a model with start_from")
         return self
 
     @property
@@ -88,10 +89,10 @@ def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] 
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"{source} is not YAML: {error}") from None
+        raise HuefieldError(f"{source} is not YAML: {error}") from None
     if not isinstance(content, dict):
         found = "empty" if content is None else f"a {type(content).__name__}"
-        raise ValueError(
+        raise HuefieldError(
             f"{source} must be a mapping with keys such as data and model, but is {found}: `huefield config --preset "
             "small --data YOUR.xyz` prints one to start from"
         )
@@ -100,13 +101,13 @@ def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] 
     try:
         return TrainConfig.model_validate(content)
     except ValidationError as error:
-        raise ValueError(explain(error, source)) from None
+        raise HuefieldError(explain(error, source)) from None
 
 
 def _override(content: dict[str, Any], override: str) -> None:
     path, separator, value = override.partition("=")
     if not separator or not path:
-        raise ValueError(f"--set needs KEY=VALUE, such as model.potential.features=64, but got {override!r}")
+        raise HuefieldError(f"--set needs KEY=VALUE, such as model.potential.features=64, but got {override!r}")
     *parents, last = path.split(".")
     place: Any = content
     for name in parents:
@@ -116,23 +117,23 @@ def _override(content: dict[str, Any], override: str) -> None:
     try:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise ValueError(f"--set {override}: the value is not YAML: {error}") from None
+        raise HuefieldError(f"--set {override}: the value is not YAML: {error}") from None
     if isinstance(place, list):
         _entry(place, last, override)
         place[int(last)] = parsed
     elif isinstance(place, dict):
         place[last] = parsed
     else:
-        raise ValueError(f"--set {override}: {'.'.join(parents)} is {place!r}, which has no keys")
+        raise HuefieldError(f"--set {override}: {'.'.join(parents)} is {place!r}, which has no keys")
 
 
 def _entry(place: Any, name: str, override: str) -> Any:
     if isinstance(place, list):
         if not name.isdigit() or int(name) >= len(place):
-            raise ValueError(f"--set {override}: {name!r} is no place in a list of {len(place)}; count from 0")
+            raise HuefieldError(f"--set {override}: {name!r} is no place in a list of {len(place)}; count from 0")
         return place[int(name)]
     if not isinstance(place, dict):
-        raise ValueError(f"--set {override}: {name!r} is looked for in {place!r}, which has no keys")
+        raise HuefieldError(f"--set {override}: {name!r} is looked for in {place!r}, which has no keys")
     return place[name]
 
 

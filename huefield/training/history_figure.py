@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from huefield.support import plots
+from huefield.support.errors import HuefieldError
 from huefield.support.files import replacing
 from huefield.training.history import read_history
 
@@ -75,7 +76,7 @@ def draw_history(events: Events) -> Figure:
     """
     kept = without_taken_back(events)
     if not any(event["event"] == "steps" for event in kept):
-        raise ValueError("the run has no step to draw yet")
+        raise HuefieldError("the run has no step to draw yet")
     last = max(event["total_steps"] for event in kept)
     with plots.publication_style():
         figure = Figure(figsize=(9.0, 4.8), layout="constrained")

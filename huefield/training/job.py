@@ -34,6 +34,7 @@ from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.model.forcefield import Ensemble, ForceField, build_members
 from huefield.model.modelfile import load
+from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, leaving_no_empty, require_writable, write_bytes
 from huefield.training.checkpoint import CHECKPOINTS, differences, saying_what_is_safe
 from huefield.training.config import TrainConfig, parse_config, to_yaml
@@ -73,12 +74,12 @@ def train(
             is saved and ``TrainingStoppedError`` raised.
     """
     if member is not None and not 0 <= member < config.members:
-        raise ValueError(f"there is no member {member}: the configuration has {config.members}, counted from 0")
+        raise HuefieldError(f"there is no member {member}: the configuration has {config.members}, counted from 0")
     folder = Path(out) if member is None else member_folder(Path(out), member)
     if member is None:
         _require_no_members_alone(folder, config.members)
     elif (Path(out) / CHECKPOINTS).exists():
-        raise ValueError(f"{out} has a run of all members: go on with it without --member, or choose another folder")
+        raise HuefieldError(f"{out} has a run of all members: go on with it without --member, or choose another folder")
     with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder), leaving_no_empty(folder):
         return _train(
             config, folder, range(config.members) if member is None else range(member, member + 1), report, should_stop
@@ -94,7 +95,7 @@ def _require_no_members_alone(folder: Path, members: int) -> None:
             if (folder / MODEL).exists()
             else "go on with --member, put them together with huefield assemble"
         )
-        raise ValueError(
+        raise HuefieldError(
             f"{folder} has members that were trained alone ({', '.join(map(str, alone))}): {done}, or train all of "
             "them into another folder"
         )
@@ -146,7 +147,7 @@ def _train(
         run = Run(setting, ensemble.members)
         run.resume()  # or say what has changed, before anything is written
         if not run.resumed and (folder / MODEL).exists():
-            raise ValueError(
+            raise HuefieldError(
                 f"{folder / MODEL} is there, but no checkpoint of the run that it came from: train into another folder "
                 "with --out, or move the model away"
             )
@@ -166,18 +167,20 @@ def require_usable(parts: Parts) -> None:
     """Raise where training would fail, or mean nothing, hours later."""
     for name in DECISIVE:
         if name not in parts:
-            raise ValueError(f"the split has no part {name!r}, only {list(parts)}: name one so")
+            raise HuefieldError(f"the split has no part {name!r}, only {list(parts)}: name one so")
         if not len(parts[name]):
-            raise ValueError(f"there are no structures for {name}: change the split or the files")
+            raise HuefieldError(f"there are no structures for {name}: change the split or the files")
         if not any((block.has_energy | block.has_forces).any() for block in parts[name].blocks()):
-            raise ValueError(f"no structure for {name} has an energy or forces: are the labels under other names?")
+            raise HuefieldError(f"no structure for {name} has an energy or forces: are the labels under other names?")
     if not any(block.has_energy.any() for block in parts["train"].blocks()):
-        raise ValueError("no structure for training has an energy: energies can then not be learnt, not even roughly")
+        raise HuefieldError(
+            "no structure for training has an energy: energies can then not be learnt, not even roughly"
+        )
     known = parts["train"].elements()
     for name, part in parts.items():
         strange = [element for element in part.elements() if element not in known]
         if strange:
-            raise ValueError(
+            raise HuefieldError(
                 f"the part {name!r} has {', '.join(strange)}, but training has only {', '.join(known)}: nothing can be "
                 "learnt about it; leave such structures out, or add some to the training data"
             )
@@ -217,7 +220,7 @@ def references_for(config: TrainConfig, part: Part, saved: Ensemble | None) -> A
     if isinstance(config.references, GivenReferences):
         given = list(config.references.energies_ev.values())
         if len(given) != 1:
-            raise ValueError(f"references must be of one data set, but are of {list(config.references.energies_ev)}")
+            raise HuefieldError(f"references must be of one data set, but are of {list(config.references.energies_ev)}")
         return AtomicReferences({TAG: given[0]})
     return config.references.make(EnergyChunk.from_block(block, TAG) for block in part.blocks())
 
@@ -226,7 +229,7 @@ def cutoff_of(config: TrainConfig) -> float:
     """How far the potential looks."""
     cutoff = getattr(config.model.potential, "cutoff_angstrom", None)
     if cutoff is None:
-        raise ValueError(
+        raise HuefieldError(
             f"a potential of kind {config.model.potential.kind!r} is not for structures of atoms: use painn"
         )
     return float(cutoff)
@@ -311,7 +314,7 @@ def require_made_with(config: TrainConfig, run: Path) -> None:
     other = differences(before, now)
     other += [f"other data for {name}" for name in changed_parts(parts, folder)]
     if other:
-        raise ValueError(
+        raise HuefieldError(
             f"{run} has a model that was made otherwise ({'; '.join(other)}): choose another folder with --out, or "
             "remove it"
         )

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from huefield.core import Graph, Labels
 from huefield.core.lowrank import safe_sqrt
 from huefield.model.forcefield import Ensemble, ForceField, Strategy, map_members
+from huefield.support.errors import HuefieldError
 from huefield.training.likelihoods import squared_error
 from huefield.training.reports import Clock, StepReport
 from huefield.training.stages import AbstractStage
@@ -21,7 +22,7 @@ SMALLEST_INITIAL_NOISE = 1e-4
 """Noise that training starts from at the least, [eV] and [eV/Å]."""
 
 
-class TrainingDivergedError(RuntimeError):
+class TrainingDivergedError(HuefieldError):
     """The loss of a member is not a number; the message says which and when."""
 
 
@@ -47,11 +48,11 @@ def fit(
         report: called after each chunk.
     """
     if chunk < 1:
-        raise ValueError(f"chunk must be at least 1, but is {chunk}")
+        raise HuefieldError(f"chunk must be at least 1, but is {chunk}")
     noise = ensemble.members.noise
     for index, stage in enumerate(stages):
         if stage.trains_noise and not noise.has_variance:
-            raise ValueError(
+            raise HuefieldError(
                 f"stage {index + 1} ({type(stage).__name__}) trains the noise, but {type(noise).__name__} has none"
             )
         if stage.initialise_noise:

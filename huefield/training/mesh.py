@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from pydantic import Field
 
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 from huefield.support.trees import is_array_like
 
 MEMBER, DATA = "member", "data"
@@ -111,11 +112,11 @@ def grid(num_members: int, num_devices: int, config: MeshConfig) -> tuple[int, i
     member = config.member or math.gcd(num_members, num_devices // (config.data or 1) or 1)
     data = config.data or max(num_devices // member, 1)
     if num_members % member:
-        raise ValueError(
+        raise HuefieldError(
             f"{num_members} members cannot be shared by {member} devices: choose a divisor for mesh.member"
         )
     if member * data > num_devices:
-        raise ValueError(f"the mesh of {member} × {data} needs {member * data} devices, but there are {num_devices}")
+        raise HuefieldError(f"the mesh of {member} × {data} needs {member * data} devices, but there are {num_devices}")
     return member, data
 
 
@@ -128,7 +129,7 @@ def require_work_for_all(processes: Sequence[int], num_used: int) -> None:
     """
     idle = set(processes) - set(processes[:num_used])
     if idle:
-        raise ValueError(
+        raise HuefieldError(
             f"the mesh has only {num_used} of {len(processes)} devices, and {len(idle)} processes have none of them: "
             "start fewer processes, or change mesh.member and mesh.data"
         )

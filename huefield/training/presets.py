@@ -13,6 +13,7 @@ from huefield.data.splits.config import RandomSplit
 from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.potentials import PaiNN
+from huefield.support.errors import HuefieldError
 from huefield.training.config import TrainConfig
 from huefield.training.stages import BetaNLLStage, NLLStage, SquaredErrorStage, Stage
 from huefield.training.step import OptimiserConfig
@@ -38,7 +39,7 @@ def preset(name: PresetName, data: FileData | BundledData, noise: NoiseConfig | 
         noise: another noise model than the preset's.
     """
     if name not in get_args(PresetName):
-        raise ValueError(f"there is no preset {name!r}; there are {', '.join(get_args(PresetName))}")
+        raise HuefieldError(f"there is no preset {name!r}; there are {', '.join(get_args(PresetName))}")
     config = {"paper": _paper, "small": _small, "tiny": _tiny}[name](data)
     return config if noise is None else with_noise(config, noise)
 

@@ -16,6 +16,7 @@ from jaxtyping import Bool, Int
 
 from huefield.data.batches.batching import Batch, Place, prefetch
 from huefield.model.forcefield import ForceField
+from huefield.support.errors import HuefieldError
 from huefield.training.checkpoint import CHECKPOINTS, CheckpointError, Contents, Position, load_newest, save_checkpoint
 from huefield.training.config import TrainConfig
 from huefield.training.feed import Feed
@@ -37,7 +38,7 @@ SMALLER_RATE = 0.3
 """Factor on the learning rate of a member that has made training go back."""
 
 
-class TrainingStoppedError(RuntimeError):
+class TrainingStoppedError(HuefieldError):
     """The run was asked to stop, and has saved where it is."""
 
 

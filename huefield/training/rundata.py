@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from huefield.data.dataset import Part
+from huefield.support.errors import HuefieldError
 from huefield.training.config import parse_config
 from huefield.training.job import CONFIG, changed_parts, inputs_folder
 
@@ -27,9 +28,9 @@ def part_of_run(path: Path, name: str) -> Part:
     config = parse_config((folder / CONFIG).read_text(), str(folder / CONFIG), [])
     parts = config.data.load()
     if name not in parts:
-        raise ValueError(f"the data of {path} have no part {name!r}, but {', '.join(parts)}: choose one with --part")
+        raise HuefieldError(f"the data of {path} have no part {name!r}, but {', '.join(parts)}: choose one with --part")
     for changed in changed_parts(parts, folder):
-        raise ValueError(
+        raise HuefieldError(
             f"the {changed} data of {path} have changed since the run: what is for training and what for testing may "
             "be mixed up now. Name a file instead"
         )

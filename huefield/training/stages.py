@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from huefield.core import EnergyForces, Gaussian, Graph, Labels
 from huefield.model.forcefield import ForceField
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 from huefield.training import likelihoods
 from huefield.training.likelihoods import Averages
 
@@ -89,7 +90,7 @@ class AbstractNoiseStage(AbstractStage):
     @model_validator(mode="after")
     def _shares_are_of_sums(self) -> "AbstractNoiseStage":
         if self.level_learns == "evenly" and self.reduction == "averages":
-            raise ValueError("with reduction: averages, level_learns: evenly would take the mean over forces twice")
+            raise HuefieldError("with reduction: averages, level_learns: evenly would take the mean over forces twice")
         return self
 
     @property
@@ -133,9 +134,9 @@ class NLLStage(AbstractNoiseStage):
     @model_validator(mode="after")
     def _joint_is_one_term(self) -> "NLLStage":
         if self.joint and (self.energy_weight, self.force_weight, self.reduction) != (1.0, 1.0, "structure"):
-            raise ValueError("the joint likelihood has no separate terms: leave weights and reduction as they are")
+            raise HuefieldError("the joint likelihood has no separate terms: leave weights and reduction as they are")
         if self.joint and self.level_learns != "likelihood":
-            raise ValueError(
+            raise HuefieldError(
                 f"with joint: true, level_learns must be likelihood, but is {self.level_learns}: a joint likelihood "
                 "has no terms of forces alone"
             )

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from huefield.model.forcefield import Ensemble, ForceField
+from huefield.support.errors import HuefieldError
 from huefield.support.trees import named_arrays, with_arrays
 from huefield.training.checkpoint import differences
 
@@ -12,14 +13,14 @@ from huefield.training.checkpoint import differences
 def require_transferable(saved: Ensemble, config: ForceField.Config, members: range) -> None:
     """Raise unless a saved ensemble has these members, and their mean is of this architecture."""
     if members.stop > saved.num_members:
-        raise ValueError(
+        raise HuefieldError(
             f"there is no member {members.stop - 1} in the model to start from, which has {saved.num_members}, counted "
             "from 0: set members to no more than that"
         )
     old, new = (c.model_dump(mode="json") for c in (saved.members.potential.config, config.potential))
     changed = differences(old, new, "model.potential")
     if changed:
-        raise ValueError(f"the model to start from is another one: {'; '.join(changed)}; use its own settings")
+        raise HuefieldError(f"the model to start from is another one: {'; '.join(changed)}; use its own settings")
 
 
 def transferred(saved: Ensemble, config: ForceField.Config, members: range) -> Ensemble:

@@ -44,6 +44,27 @@ def test_importing_huefield_imports_nothing_heavy() -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "said", "not_said"),
+    [
+        ("huefield.HuefieldError('the file is empty')", 1, "error: the file is empty\n", "Traceback"),
+        ("OSError('the disk is full')", 1, "error: the disk is full\n", "Traceback"),
+        ("ValueError('shapes differ')", 70, "This is a bug in huefield", "error: shapes differ"),
+    ],
+)
+def test_only_errors_that_a_user_can_mend_are_one_line(error: str, code: int, said: str, not_said: str) -> None:
+    program = (
+        "import huefield, huefield.cli\nimport sys\ncli = sys.modules['huefield.cli.main']\n"
+        f"def app():\n    raise {error}\n"
+        "cli.app = app\ncli.main()\n"
+    )
+    result = run(sys.executable, "-c", program)
+    assert result.returncode == code
+    assert said in result.stderr
+    assert not_said not in result.stderr
+    assert ("Traceback" in result.stderr) == (code == 70)
+
+
 def test_version_and_module_entry_point() -> None:
     import huefield
 

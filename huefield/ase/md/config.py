@@ -8,6 +8,7 @@ from huefield.ase.thresholds import Threshold
 from huefield.model.typical import PartOfUncertainty
 from huefield.predict.evaluator import Precision
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 EnsembleName = Literal["nve", "nvt", "npt"]
 ForceMeasure = Literal["max", "mean", "atom"]
@@ -58,10 +59,12 @@ class MDConfig(FrozenConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> "MDConfig":
         if self.temperature_kelvin is None and self.ensemble != "nve":
-            raise ValueError(f"{self.ensemble} keeps a temperature: say which with temperature_kelvin (--temperature)")
+            raise HuefieldError(
+                f"{self.ensemble} keeps a temperature: say which with temperature_kelvin (--temperature)"
+            )
         asked = [name for name in ("threshold", "refuse_above") if getattr(self, name) is not None]
         if not self.uncertainty_every and asked:
-            raise ValueError(
+            raise HuefieldError(
                 f"{' and '.join(asked)} cannot be watched where uncertainty_every is 0: give a number of steps"
             )
         return self

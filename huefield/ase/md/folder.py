@@ -20,6 +20,7 @@ from huefield import __version__
 from huefield.ase.md.config import MAY_CHANGE, MDConfig
 from huefield.ase.md.dynamics import State
 from huefield.model.forcefield import Ensemble
+from huefield.support.errors import HuefieldError
 from huefield.support.files import append_bytes, refusal, write_bytes
 from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.support.trees import named_arrays
@@ -78,7 +79,7 @@ class Folder:
         self._require_same(json.loads(metadata["identity"]))
         state = State(int(metadata["step"]), tensors_in(path, content))
         if state.step > self._steps:
-            raise ValueError(
+            raise HuefieldError(
                 f"the run in {self.path} has taken {state.step} steps already, more than {self._steps}: ask for more "
                 "steps, or start anew with --overwrite"
             )
@@ -89,7 +90,7 @@ class Folder:
         for name in APPENDED:
             path, length = self.path / name, saved.lengths.get(name, 0)
             if (path.stat().st_size if path.exists() else 0) < length:
-                raise ValueError(
+                raise HuefieldError(
                     f"{path} is shorter than when the run was last saved ({length} bytes): put it back as it was, or "
                     "start anew with --overwrite"
                 )
@@ -150,7 +151,7 @@ class Folder:
     def _require_none_of_ours(self) -> None:
         there = [name for name in APPENDED if (self.path / name).exists()]
         if there:
-            raise ValueError(
+            raise HuefieldError(
                 f"{self.path} has {', '.join(there)} but no {CHECKPOINT} to go on from: choose another folder, or "
                 "replace them with --overwrite"
             )
@@ -165,7 +166,7 @@ class Folder:
         ]
         changed += [f"the {name} is another one" for name in ("model", "start") if before[name] != self._identity[name]]
         if changed:
-            raise ValueError(
+            raise HuefieldError(
                 f"{self.path} has a run with other settings: {'; '.join(changed)}. Go on with the same, choose another "
                 "folder, or start anew with --overwrite"
             )

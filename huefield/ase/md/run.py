@@ -20,6 +20,7 @@ from huefield.ase.md.watch import Levels, Watch, deviations_in, measured
 from huefield.ase.thresholds import Threshold
 from huefield.model.forcefield import Ensemble
 from huefield.predict.evaluator import Precision
+from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, require_writable
 
 WRITTEN = (TRAJECTORY, LOG, UNCERTAIN, FIGURE, CONFIG)
@@ -283,5 +284,7 @@ def _calculator(model: Ensemble | Calculator | str | Path, precision: Precision)
         return Calculator(model, warn_above=None, precision=precision)
     found = model.evaluator.precision
     if found != precision:
-        raise ValueError(f"the calculator computes in {found}, but the run should in {precision}: make them the same")
+        raise HuefieldError(
+            f"the calculator computes in {found}, but the run should in {precision}: make them the same"
+        )
     return model.sibling()

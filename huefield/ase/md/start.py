@@ -6,6 +6,7 @@ from jaxtyping import Float
 
 from huefield.ase.md.config import MDConfig
 from huefield.core.rigid import rigid_motions
+from huefield.support.errors import HuefieldError
 
 
 def prepared(start: Atoms, config: MDConfig) -> Atoms:
@@ -17,7 +18,7 @@ def prepared(start: Atoms, config: MDConfig) -> Atoms:
     atoms = start.copy()
     if config.draw_velocities or not _moves(atoms):
         if config.temperature_kelvin is None:
-            raise ValueError("the start has no velocities to go on with: give a temperature to draw them from")
+            raise HuefieldError("the start has no velocities to go on with: give a temperature to draw them from")
         atoms.set_momenta(drawn_momenta(atoms.get_masses(), config.temperature_kelvin, seed=config.seed))
     if not atoms.constraints:
         motions = rigid_motions(atoms.positions, atoms.get_masses(), with_rotations=not atoms.pbc.any())
@@ -57,18 +58,18 @@ def _moves(atoms: Atoms) -> bool:
 
 def _require_sense(start: Atoms, config: MDConfig) -> None:
     if len(start) < 2:
-        raise ValueError(f"dynamics need two atoms at least, but the start has {len(start)}")
+        raise HuefieldError(f"dynamics need two atoms at least, but the start has {len(start)}")
     if not (start.get_masses() > 0).all():
-        raise ValueError("an atom of the start has no mass: give it one, or leave it out")
+        raise HuefieldError("an atom of the start has no mass: give it one, or leave it out")
     momenta = start.get_momenta()
     if not np.isfinite(momenta).all():
-        raise ValueError("a velocity of the start is NaN or infinite: draw new ones with draw_velocities")
+        raise HuefieldError("a velocity of the start is NaN or infinite: draw new ones with draw_velocities")
     if config.ensemble == "npt":
         if not (start.pbc.all() and abs(np.linalg.det(start.cell)) > 0):
-            raise ValueError(
+            raise HuefieldError(
                 f"npt changes the volume of a cell that is periodic in all directions, but pbc is "
                 f"{start.pbc.tolist()} and the volume {abs(np.linalg.det(start.cell)):g} Å³: give the start a cell, or "
                 "take nvt"
             )
         if start.constraints:
-            raise ValueError("npt cannot hold atoms fast, but the start does: remove its constraints, or take nvt")
+            raise HuefieldError("npt cannot hold atoms fast, but the start does: remove its constraints, or take nvt")

@@ -15,6 +15,7 @@ from huefield.model.forcefield import Ensemble
 from huefield.model.typical import PartOfUncertainty, force_deviations
 from huefield.noise import VanillaNoise
 from huefield.predict.evaluator import named_atoms
+from huefield.support.errors import HuefieldError
 
 EXPLODED = 10.0
 """Times the threshold, or the most that validation data had: where nothing is believed any more."""
@@ -47,7 +48,7 @@ class Levels:
             largest = 0.0 if typical is None else typical.quantile(1.0, config.measure, config.part)
             upper = EXPLODED * largest or EXPLODED_WITHOUT_DATA
         if lower is not None and upper is not None and upper <= lower:
-            raise ValueError(
+            raise HuefieldError(
                 f"structures would be refused above {upper:g} eV/Å, not above the threshold of {lower:g} eV/Å: raise "
                 "refuse_above (--refuse-above)"
             )
@@ -141,6 +142,6 @@ def _require_part(ensemble: Ensemble, part: PartOfUncertainty) -> None:
     several = ensemble.num_members > 1
     if not {"total": noisy or several, "aleatoric": noisy, "epistemic": several}[part]:
         reason = "has no noise model" if part == "aleatoric" else "has one member only"
-        raise ValueError(
+        raise HuefieldError(
             f"the model {reason}, so its {part} uncertainty is zero and no threshold for it is ever passed"
         )

@@ -28,6 +28,7 @@ from huefield.core.superposition import superpose
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.typical import force_deviations
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 from huefield.support.files import replacing, write_bytes
 from huefield.support.plain import plain
 
@@ -65,7 +66,7 @@ class PathReport:
     aim: float
 
 
-class PathStoppedError(RuntimeError):
+class PathStoppedError(HuefieldError):
     """Someone asked to stop."""
 
     def __init__(self, what: str, step: int, *, kept: bool) -> None:
@@ -206,7 +207,9 @@ def find_path(
     if settings.relax_ends and not through:
         for what, image in (("reactant", images[0]), ("product", images[-1])):
             if not follow(BFGS(image, logfile=None), what, 0.2 * aim)[0]:
-                raise ValueError(f"the {what} did not relax in {settings.steps} steps: give it more, or a better start")
+                raise HuefieldError(
+                    f"the {what} did not relax in {settings.steps} steps: give it more, or a better start"
+                )
         _require_two(images[0], images[-1], "relax to")
     periodic = bool(reactant.pbc.any())
     free = not periodic and not reactant.constraints
@@ -240,12 +243,12 @@ def require_same_atoms(reactant: Atoms, product: Atoms, name: str = "product") -
         name: what messages call the latter.
     """
     if len(reactant) != len(product) or (reactant.numbers != product.numbers).any():
-        raise ValueError(
+        raise HuefieldError(
             f"reactant ({reactant.get_chemical_formula()}) and {name} ({product.get_chemical_formula()}) must have "
             "the same atoms in the same order: a path moves each atom of one to where it is in the other"
         )
     if (reactant.pbc != product.pbc).any() or (reactant.pbc.any() and not np.allclose(reactant.cell, product.cell)):
-        raise ValueError(f"reactant and {name} must be in the same cell, periodic in the same directions")
+        raise HuefieldError(f"reactant and {name} must be in the same cell, periodic in the same directions")
 
 
 def _is_linear(atoms: Atoms) -> bool:
@@ -258,7 +261,7 @@ def _require_two(reactant: Atoms, product: Atoms, verb: str) -> None:
     first, last = superpose([structure_of(reactant), structure_of(product)], match=False).positions
     apart = float(np.linalg.norm(first - last))
     if apart < SAME_ANGSTROM:
-        raise ValueError(
+        raise HuefieldError(
             f"reactant and product {verb} the same structure ({apart:.2g} Å apart as a whole): there is no path "
             "between them. Give another product, or other starts to relax"
         )
@@ -269,7 +272,7 @@ def _require_held(reactant: Atoms, product: Atoms) -> None:
     try:
         interpolate([reactant.copy(), reactant.copy(), product.copy()], mic=bool(reactant.pbc.any()))
     except RuntimeError as error:
-        raise ValueError(
+        raise HuefieldError(
             "what is held fast must be the same in reactant and product: put these atoms of both in the same place, or "
             "remove the constraints"
         ) from error
@@ -281,7 +284,7 @@ def require_no_path(folder: Path) -> None:
     if there:
         images = next((name for name in there if name != RESULT_FILE), None)
         going_on = "" if images is None else f"go on with it by --start-from {folder / images}, "
-        raise ValueError(
+        raise HuefieldError(
             f"{folder} has {', '.join(there)} of an earlier path: {going_on}choose another --out, or replace it with "
             "--overwrite"
         )
@@ -317,7 +320,7 @@ def _first_images(
             require_same_atoms(reactant, image, "it")
             calculator.require_sense(image)
     if len(images) in (1, 2):
-        raise ValueError(f"a path has three images at least, but that to begin with has {len(images)}")
+        raise HuefieldError(f"a path has three images at least, but that to begin with has {len(images)}")
     if not images:
         images = [reactant.copy() for _ in range(settings.images - 1)] + [product.copy()]
     for image in images:

@@ -24,6 +24,7 @@ from huefield.core import Graph, Labels, Partition
 from huefield.core.structure import Block, Structure, pack
 from huefield.data.batches.neighbours import block_pairs, near_origin, neighbour_matrix
 from huefield.support.checks import require_finite, require_shape
+from huefield.support.errors import HuefieldError
 
 SLOT_STEP = 2
 """Slots come in multiples of this."""
@@ -196,7 +197,7 @@ class BatchOrder:
     def __post_init__(self) -> None:
         if self.structures < 1 or not len(self.buckets):
             found = f"{self.structures} structures in a batch, of {len(self.buckets)} in all"
-            raise ValueError(f"batches need at least one structure, but found {found}")
+            raise HuefieldError(f"batches need at least one structure, but found {found}")
 
     def __len__(self) -> int:
         """Batches in an epoch."""
@@ -217,7 +218,9 @@ class BatchOrder:
     def start(self, place: Place) -> Iterator[tuple[Place, Int[np.ndarray, " b"]]]:
         """Batches from a place on, without end, each with the place behind it: what to save to go on from there."""
         if place.epoch < 0 or not 0 <= place.position <= len(self):
-            raise ValueError(f"{place} does not exist: an epoch has {len(self)} batches; is it from another data set?")
+            raise HuefieldError(
+                f"{place} does not exist: an epoch has {len(self)} batches; is it from another data set?"
+            )
         epoch, position = place
         while True:
             batches = self.epoch(epoch)
@@ -233,7 +236,7 @@ def prefetch(items: Iterable[Item], depth: int) -> Iterator[Item]:
     What the thread raises is raised here, behind the items before it. Closing or dropping the iterator ends the thread.
     """
     if depth < 1:
-        raise ValueError(f"depth must be at least 1, but is {depth}")
+        raise HuefieldError(f"depth must be at least 1, but is {depth}")
     return _prefetched(items, depth)
 
 

@@ -20,6 +20,7 @@ from huefield.core import Graph, Partition
 from huefield.core.structure import Structure, pack
 from huefield.data.batches.batching import slots_up
 from huefield.data.batches.neighbours import Pairs, block_pairs, completed_cell, near_origin, neighbour_matrix
+from huefield.support.errors import HuefieldError
 
 SPARE_SLOTS = 1.15
 """Slots of an atom relative to the most neighbours at the first search: liquids fluctuate."""
@@ -61,7 +62,7 @@ class MovingGraph:
 
     def __init__(self, cutoff_angstrom: float, skin_angstrom: float) -> None:
         if not (np.isfinite(skin_angstrom) and skin_angstrom >= 0):
-            raise ValueError(f"skin_angstrom must be a number from 0, but is {skin_angstrom}")
+            raise HuefieldError(f"skin_angstrom must be a number from 0, but is {skin_angstrom}")
         self.cutoff_angstrom = cutoff_angstrom
         self.skin_angstrom = skin_angstrom
         self.searches = 0

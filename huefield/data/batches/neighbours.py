@@ -16,6 +16,7 @@ from vesin import NeighborList
 
 from huefield.core.neighbours import EMPTY_SLOT_ANGSTROM, Neighbours
 from huefield.core.structure import Block, Structure, pack
+from huefield.support.errors import HuefieldError
 
 MAX_IMAGES = 100
 """Images of a cell on either side of it, at most: shifts are kept in 8 bits, and more are a mistake of units."""
@@ -45,10 +46,10 @@ def block_pairs(block: Block, cutoff_angstrom: float) -> Pairs:
     """The pairs of all structures of a block, numbered by the rows of the block."""
     if not 0 < cutoff_angstrom < EMPTY_SLOT_ANGSTROM:
         limits = f"between 0 and {EMPTY_SLOT_ANGSTROM:g} Å"
-        raise ValueError(f"cutoff_angstrom must be {limits}, but is {cutoff_angstrom}")
+        raise HuefieldError(f"cutoff_angstrom must be {limits}, but is {cutoff_angstrom}")
     finite = np.isfinite(block.positions).all(1)
     if not finite.all():
-        raise ValueError(f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite; leave it out")
+        raise HuefieldError(f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite; leave it out")
     # More threads would change the order of pairs, and so the rounding of sums, from run to run.
     search = NeighborList(cutoff=cutoff_angstrom, full_list=False, n_threads=1)
     halves = [*_open_pairs(block, cutoff_angstrom, search), *_periodic_pairs(block, cutoff_angstrom, search)]
@@ -76,13 +77,17 @@ def neighbour_matrix(pairs: Pairs, num_atoms: int, num_slots: int) -> Neighbours
     """
     counts = np.bincount(pairs.first, minlength=num_atoms)
     if len(counts) > num_atoms:
-        raise ValueError(f"a pair names atom {len(counts) - 1}, but the matrix has {num_atoms} atoms: give it more")
+        raise HuefieldError(f"a pair names atom {len(counts) - 1}, but the matrix has {num_atoms} atoms: give it more")
     if counts.max(initial=0) > num_slots:
         found = f"atom {counts.argmax()} has {counts.max()} neighbours"
-        raise ValueError(f"{found}, but the matrix has {num_slots} slots: give it more slots or use a smaller cutoff")
+        raise HuefieldError(
+            f"{found}, but the matrix has {num_slots} slots: give it more slots or use a smaller cutoff"
+        )
     if np.abs(pairs.shifts).max(initial=0) > np.iinfo(np.int8).max:
         farthest = int(np.abs(pairs.shifts).max())
-        raise ValueError(f"a pair is {farthest} cells apart, but at most 127 are kept: wrap the atoms with near_origin")
+        raise HuefieldError(
+            f"a pair is {farthest} cells apart, but at most 127 are kept: wrap the atoms with near_origin"
+        )
     order = np.argsort(pairs.first, kind="stable")
     slot = np.empty(len(pairs), np.int32)
     starts = np.cumsum(counts) - counts
@@ -127,10 +132,12 @@ def completed_cell(cell: Float[np.ndarray, "3 3"], pbc: Bool[np.ndarray, " 3"], 
     lattice = np.asarray(cell, float)[pbc]
     lengths = np.linalg.norm(lattice, axis=1)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise ValueError(f"{place}: a periodic direction has the lattice vector {lattice.tolist()}; give the cell")
+        raise HuefieldError(f"{place}: a periodic direction has the lattice vector {lattice.tolist()}; give the cell")
     _, singular, normals = np.linalg.svd(lattice / lengths[:, None])
     if singular.min(initial=1.0) < 1e-6:
-        raise ValueError(f"{place}: the lattice vectors {lattice.tolist()} are linearly dependent; give the right cell")
+        raise HuefieldError(
+            f"{place}: the lattice vectors {lattice.tolist()} are linearly dependent; give the right cell"
+        )
     full = np.empty((3, 3))
     full[pbc], full[~pbc] = lattice, normals[len(lattice) :]
     return full
@@ -190,11 +197,11 @@ def _periodic_pairs(block: Block, cutoff: float, search: NeighborList) -> Iterat
         heights = 1.0 / np.linalg.norm(np.linalg.inv(cell), axis=0)
         if (cutoff > MAX_IMAGES * heights[pbc]).any():
             height = f"a cell only {heights[pbc].min():.3g} Å high"
-            raise ValueError(f"{place}: {height} for a cutoff of {cutoff} Å; are the lattice vectors in Å?")
+            raise HuefieldError(f"{place}: {height} for a cutoff of {cutoff} Å; are the lattice vectors in Å?")
         positions = block.positions[starts[index] : starts[index + 1]].astype(float)
         extent = np.where(pbc, heights, np.ptp(positions @ np.linalg.inv(cell), axis=0))
         if len(positions) and _too_thin(extent, cutoff):
-            raise ValueError(
+            raise HuefieldError(
                 f"{place}: it is {extent.max():.3g} Å long, but {extent.min():.3g} Å thin; are atoms astray?"
             )
         ends, shifts = search.compute(positions, cell, pbc, "PS")

@@ -17,6 +17,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from huefield.core.structure import Block, Structure, pack
+from huefield.support.errors import HuefieldError
 from huefield.support.files import replacing
 
 DEFAULT_LEVEL = "gfn2-xtb"
@@ -41,7 +42,7 @@ class SplitData:
     def block(self, split: str) -> Block:
         """The structures of a split."""
         if split not in self.blocks:
-            raise ValueError(f"there is no split {split!r}; there are {', '.join(self.blocks)}")
+            raise HuefieldError(f"there is no split {split!r}; there are {', '.join(self.blocks)}")
         return self.blocks[split]
 
 
@@ -81,7 +82,7 @@ def read_splits(path: Path) -> SplitData:
         atoms = dict(zip(content["atom_numbers"].tolist(), content["atom_energies"].tolist(), strict=True))
         return SplitData(blocks, atoms, json.loads(content["provenance"].tobytes()))
     except (BadZipFile, KeyError, EOFError, ValueError, IndexError) as error:
-        raise ValueError(
+        raise HuefieldError(
             f"{path} is no data set of huefield, or is damaged ({error}); make or copy it again"
         ) from error
 
@@ -104,7 +105,7 @@ def load_bundled(split: str, *, level: str = DEFAULT_LEVEL) -> Block:
 def bundled(*, level: str = DEFAULT_LEVEL) -> SplitData:
     """A bundled data set with all that belongs to it."""
     if level not in bundled_levels():
-        raise ValueError(
+        raise HuefieldError(
             f"no data set of the level {level!r} comes with huefield; there are {', '.join(bundled_levels())}"
         )
     with as_file(_resource(level)) as path:

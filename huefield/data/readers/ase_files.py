@@ -34,6 +34,7 @@ from huefield.data.readers.base import (
 )
 from huefield.support.checks import require_shape
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 FRAMES_PER_BLOCK = 256
 LAST_WORDS = {"vasp-xml": b"</modeling>"}
@@ -267,14 +268,14 @@ def _find(atoms: Atoms, keys: tuple[str, ...]) -> Any:
 def _numbers(name: str, value: Any) -> np.ndarray:
     array = np.asarray(value)
     if array.dtype.kind not in "iuf":
-        raise ValueError(f"the {name} must be numbers, but is {str(value)[:60]!r}")
+        raise HuefieldError(f"the {name} must be numbers, but is {str(value)[:60]!r}")
     return array.astype(float)
 
 
 def _energy(value: Any) -> float:
     array = _numbers("energy", value)
     if array.size != 1:
-        raise ValueError(f"the energy must be one number, but has shape {array.shape}")
+        raise HuefieldError(f"the energy must be one number, but has shape {array.shape}")
     return float(array.reshape(()))
 
 
@@ -290,7 +291,7 @@ def stress_tensor(value: Any, order: str) -> np.ndarray:
     if array.shape == (6,):
         return array[VOIGT[order]]
     if array.shape not in ((9,), (3, 3)):
-        raise ValueError(f"the stress must have 6 or 3 × 3 components, but has shape {array.shape}")
+        raise HuefieldError(f"the stress must have 6 or 3 × 3 components, but has shape {array.shape}")
     return array.reshape(3, 3)
 
 
@@ -299,7 +300,7 @@ def _group(atoms: Atoms, key: str | tuple[str, ...]) -> str:
     if isinstance(key, tuple):
         return next((str(atoms.info[each]) for each in key if each in atoms.info), "")
     if key not in atoms.info:
-        raise ValueError(f"no group: info has no {key!r}; it has {', '.join(sorted(atoms.info)) or 'nothing'}")
+        raise HuefieldError(f"no group: info has no {key!r}; it has {', '.join(sorted(atoms.info)) or 'nothing'}")
     return str(atoms.info[key])
 
 

@@ -14,6 +14,7 @@ from scipy.spatial import cKDTree
 from huefield.core.structure import Block
 from huefield.core.units import ENERGY_UNITS_EV, LENGTH_UNITS_ANGSTROM
 from huefield.support.checks import require_shape
+from huefield.support.errors import HuefieldError
 
 
 @dataclass(frozen=True)
@@ -28,15 +29,15 @@ class Fault:
         return f"{self.source}, frame {self.frame}: {self.reason}"
 
 
-class BadFrameError(ValueError):
+class BadFrameError(HuefieldError):
     """A frame cannot be used; the message names file, frame and reason."""
 
 
-class UnknownUnitsError(ValueError):
+class UnknownUnitsError(HuefieldError):
     """A file does not say its units and its format does not fix them; the message says how to state them."""
 
 
-class UnreadableFileError(ValueError):
+class UnreadableFileError(HuefieldError):
     """A file is damaged, or not laid out as its reader expects; the message names it and the place in it."""
 
 
@@ -167,10 +168,10 @@ class Conformations:
 def require_elements(atomic_numbers: np.ndarray) -> None:
     """Raise unless all atomic numbers are those of elements; before they are squeezed into eight bits."""
     if atomic_numbers.dtype.kind not in "iuf":
-        raise ValueError(f"atomic numbers must be numbers, but are of type {atomic_numbers.dtype}")
+        raise HuefieldError(f"atomic numbers must be numbers, but are of type {atomic_numbers.dtype}")
     bad = ~((atomic_numbers >= 1) & (atomic_numbers <= MAX_ATOMIC_NUMBER) & (atomic_numbers % 1 == 0))
     if bad.any():
-        raise ValueError(f"unknown element: atomic numbers {np.unique(atomic_numbers[bad]).tolist()}")
+        raise HuefieldError(f"unknown element: atomic numbers {np.unique(atomic_numbers[bad]).tolist()}")
 
 
 MAX_ATOMIC_NUMBER = 118

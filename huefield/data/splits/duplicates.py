@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int, Int64, UInt8, UInt64
 from huefield.core.structure import Block
 from huefield.data.composition import require_packed, runs
 from huefield.support.checks import require_finite, require_shape
+from huefield.support.errors import HuefieldError
 
 
 def configuration_hashes(
@@ -78,7 +79,7 @@ def _rounded(name: str, lengths: Float[np.ndarray, "*shape"], resolution: float)
     require_finite(name, lengths)
     steps = np.rint(lengths.astype(np.float64) / resolution)
     if np.abs(steps).max(initial=0.0) >= 2.0**62:
-        raise ValueError(f"{name} reach {np.abs(lengths).max():g} Å, too far to count in steps of {resolution:g} Å")
+        raise HuefieldError(f"{name} reach {np.abs(lengths).max():g} Å, too far to count in steps of {resolution:g} Å")
     return steps.astype(np.int64).view(np.uint64)
 
 

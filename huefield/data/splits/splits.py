@@ -21,6 +21,7 @@ from huefield.data.composition import formula_index
 from huefield.data.splits.dealing import deal_groups
 from huefield.data.splits.duplicates import pairs_across
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 ANI1X_COUNTS = {"train": 4_449_806, "validation": 244_331, "test": 261_868}
@@ -30,7 +31,7 @@ SHOWN = 3
 """Pairs of indices that a message lists for each pair of parts."""
 
 
-class SplitError(ValueError):
+class SplitError(HuefieldError):
     """A split cannot be made or used; the message says why."""
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 FORMAT = "huefield-store"
 VERSION = 1
@@ -31,7 +32,7 @@ SUFFIX = ".hues"
 CHUNK_BYTES = 65_536
 
 
-class StoreError(ValueError):
+class StoreError(HuefieldError):
     """A store cannot be used; the message says which file, what is wrong with it and what to do."""
 
 

@@ -35,6 +35,7 @@ from huefield.data.store.format import (
     manifest_digest,
 )
 from huefield.data.store.publish import partial_path, publish, remove_store, require_ours, restore_replaced
+from huefield.support.errors import HuefieldError
 from huefield.support.files import refusal, write_bytes
 
 NOTHING_YET = Journal(structures=0, atoms=0, faults=0, faults_bytes=0, left_out=0, position=Position(), column_bytes={})
@@ -263,7 +264,7 @@ def _locked(folder: Path) -> int:
 
 def _require_destination(dest: Path, overwrite: bool) -> None:
     if dest.suffix != SUFFIX:
-        raise ValueError(f"the name of a store ends in {SUFFIX}, but the destination is {dest}: try {dest}{SUFFIX}")
+        raise HuefieldError(f"the name of a store ends in {SUFFIX}, but the destination is {dest}: try {dest}{SUFFIX}")
     if not dest.exists():
         return
     if not overwrite:

@@ -15,6 +15,7 @@ from huefield.evaluation.report.panels import PANEL, QUANTITIES, Quantity, grid,
 from huefield.evaluation.report.tables import number
 from huefield.evaluation.slices import Evaluation
 from huefield.predict.predictions import Predictions, linear_in_composition
+from huefield.support.errors import HuefieldError
 from huefield.support.files import replacing
 from huefield.support.plots import publication_style
 
@@ -90,7 +91,7 @@ def save_figures(
         before: Evaluations before calibration, under the names of those after it.
     """
     if len(evaluations) != len(predictions) or not evaluations:
-        raise ValueError(
+        raise HuefieldError(
             f"there must be one evaluation for the predictions of each model, but there are {len(evaluations)} "
             f"evaluations and {len(predictions)} predictions"
         )

@@ -29,6 +29,7 @@ from huefield.evaluation.scores import Scores
 from huefield.evaluation.slices import Evaluation, Slice
 from huefield.evaluation.summaries import Summary
 from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 SHOWN = 500
@@ -64,7 +65,7 @@ def write_report(
         notes: Sentences under the title: data, models, what was left out.
     """
     if not evaluations or len(evaluations) != len(predictions):
-        raise ValueError(
+        raise HuefieldError(
             f"a report needs one evaluation for the predictions of each model, but there are {len(evaluations)} "
             f"evaluations and {len(predictions)} predictions"
         )

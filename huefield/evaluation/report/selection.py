@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from huefield.predict.predictions import Marginals, Predictions
+from huefield.support.errors import HuefieldError
 
 MOST_ATOMS = 40_000
 """That a page can hold and a browser can open at once."""
@@ -99,9 +100,9 @@ def choose_structures(predictions: Predictions, limit: int = 500, *, seed: int =
     Energies and forces count alike. There are fewer where more would have too many atoms for a page.
     """
     if limit < 1:
-        raise ValueError(f"limit must be at least 1, but is {limit}: say how many structures to show")
+        raise HuefieldError(f"limit must be at least 1, but is {limit}: say how many structures to show")
     if len(predictions) == 0:
-        raise ValueError("there are no structures to choose from: the predictions are empty")
+        raise HuefieldError("there are no structures to choose from: the predictions are empty")
     sizes = predictions.structures.sizes
     ranked, lot = _rankings(predictions), np.random.default_rng(seed).permutation(len(predictions))
     chosen = _pick(ranked, lot, limit)

@@ -19,6 +19,7 @@ from jaxtyping import Float, Shaped
 from huefield.core.structure import Block, Structure
 from huefield.evaluation.report.selection import Selection, StructureScores
 from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
 
 SCRIPT = Path("sphinx", "static", "chemiscope.min.js")
 NOTICES = Path("static", "chemiscope-widget.mjs.LICENSE.txt")
@@ -31,7 +32,7 @@ COLORED_TO = 0.98
 """Quantile of the atoms at which the scale of colours ends, so that a single outlier does not wash out the rest."""
 
 
-class NoViewerError(ValueError):
+class NoViewerError(HuefieldError):
     """There is no program to show structures with; the message says why, and what to do."""
 
 

@@ -14,6 +14,7 @@ from huefield.data.readers import ase_files
 from huefield.data.readers.base import Fault, naming, require_elements
 from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL, ChosenKeys, PredictionKeys
 from huefield.predict.files.xyz import parse_plain
+from huefield.support.errors import HuefieldError
 
 FRAME = "frame"
 """Entry of ``info`` in files that huefield wrote: the number of the structure in its source, from 0."""
@@ -23,7 +24,7 @@ ATOMS = ("numbers", "positions")
 Image: TypeAlias = ase_files.Image
 
 
-class BadValueError(ValueError):
+class BadValueError(HuefieldError):
     """A frame cannot be used; the message is the reason that it is counted under."""
 
 
@@ -152,7 +153,7 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
             else:
                 frames.append(frame)
     if not frames:
-        raise ValueError("; ".join([f"{path} has no structures that can be read", *faults]))
+        raise HuefieldError("; ".join([f"{path} has no structures that can be read", *faults]))
     return Contents(frames, faults, frozenset(names))
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 Quantity: TypeAlias = Literal["energy", "forces"]
 ALEATORIC, EPISTEMIC = "_aleatoric", "_epistemic"
@@ -79,7 +80,7 @@ class PredictionKeys(FrozenConfig):
                 continue
             if _first(self._of(field), present) is None:
                 wanted = " or ".join(self._of(field))
-                raise ValueError(f"{source} has no {wanted}, which --keys has as {field}; it has {listed(present)}")
+                raise HuefieldError(f"{source} has no {wanted}, which --keys has as {field}; it has {listed(present)}")
 
     def _of(self, field: str) -> tuple[str, ...]:
         names: tuple[str, ...] = getattr(self, field)
@@ -112,12 +113,12 @@ def require_usable(
         """"reference_energy": "dft_energy"}'; docs/predictions.md lists the names that are known"""
     )
     if not predicted:
-        raise ValueError(f"{source} has no predictions under a known name; it has {listed(present)}; {advice}")
+        raise HuefieldError(f"{source} has no predictions under a known name; it has {listed(present)}; {advice}")
     if all(keys.uncertainty is None for keys in predicted):
-        raise ValueError(f"{source} has predictions but no uncertainties; it has {listed(present)}; {advice}")
+        raise HuefieldError(f"{source} has predictions but no uncertainties; it has {listed(present)}; {advice}")
     if not reference_elsewhere and all(keys.reference is None for keys in predicted):
         means = " and ".join(str(keys.mean) for keys in predicted)
-        raise ValueError(
+        raise HuefieldError(
             f"{source} has no reference values beside {means}: write them as REF_energy and REF_forces, give the file "
             f"that has them with --reference, or {advice}. It has {listed(present)}"
         )

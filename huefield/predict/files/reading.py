@@ -17,6 +17,7 @@ from huefield.predict.files.frames import BadValueError, Contents, Frame, FrameP
 from huefield.predict.files.keys import ChosenKeys, PredictionKeys, Quantity, require_usable
 from huefield.predict.files.reference import read_reference, with_values_of
 from huefield.predict.predictions import Marginals, Predictions
+from huefield.support.errors import HuefieldError
 
 
 def read_predictions(
@@ -136,7 +137,7 @@ def _compared(rows: _Rows, path: Path, keys: PredictionKeys, length: int, left_o
     reference = read_reference(path, keys)
     numbers = rows.structures.frames if reference.length == length else rows.numbered().frames
     if reference.length != length and not rows.are_numbered(below=reference.length):
-        raise ValueError(
+        raise HuefieldError(
             f"{path} has {reference.length} structures, but {rows.structures.source} has {length}: the reference must "
             "be the same structures in the same order, or those that `frame` gives the numbers of"
         )
@@ -150,9 +151,9 @@ def _require_any(rows: _Rows, length: int, left_out: Counter[str]) -> None:
     source = rows.structures.source
     if not len(rows.structures):
         reasons = "; ".join(f"{reason} ({count})" for reason, count in left_out.items() if count)
-        raise ValueError(f"{source}: none of its {length} structures can be used: {reasons}")
+        raise HuefieldError(f"{source}: none of its {length} structures can be used: {reasons}")
     if not rows.can_be_judged():
-        raise ValueError(f"{source}: no structure has both a prediction and a reference value of the same quantity")
+        raise HuefieldError(f"{source}: no structure has both a prediction and a reference value of the same quantity")
 
 
 def _require_force_deviations(rows: _Rows, names: ChosenKeys) -> None:
@@ -162,7 +163,7 @@ def _require_force_deviations(rows: _Rows, names: ChosenKeys) -> None:
         return
     largest = np.max([variance.max(axis=0) for variance in variances], axis=0)
     if largest[0] > 0 and not largest[1:].any():
-        raise ValueError(
+        raise HuefieldError(
             f"{rows.structures.source}: stds has numbers in its first column only, as FLARE writes them for local and "
             "mapped uncertainties (one for each atom, not of force components): predict with variance_type='DTC' or "
             "'SOR', or leave the column out"

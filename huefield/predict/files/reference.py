@@ -12,6 +12,7 @@ from huefield.data.readers.ase_files import AseReader
 from huefield.data.readers.base import Fault
 from huefield.data.readers.detect import detect, read_blocks
 from huefield.predict.files.keys import PredictionKeys
+from huefield.support.errors import HuefieldError
 
 SAME_ANGSTROM = 0.01
 """How far atoms may be from where the reference has them: files are written with few decimals."""
@@ -49,11 +50,11 @@ def read_reference(path: Path, keys: PredictionKeys) -> Reference:
     else:
         blocks = list(read_any(path, reader))
     if not blocks:
-        raise ValueError(f"{path} has no structures that can be used as a reference: {faults[0]}")
+        raise HuefieldError(f"{path} has no structures that can be used as a reference: {faults[0]}")
     structures = joined(blocks, str(path))
     if not (structures.has_energy.any() or structures.has_forces.any()):
         wanted = ", ".join((*keys.reference_energy, *keys.reference_forces))
-        raise ValueError(
+        raise HuefieldError(
             f"{path} has no reference values: none of its structures has {wanted}; name them, for instance "
             """--keys '{"reference_energy": "dft_energy"}'"""
         )
@@ -87,7 +88,7 @@ def _refuse(block: Block, reference: Block, bad: Bool[np.ndarray, " n"], what: s
         return
     first = int(np.flatnonzero(bad)[0])
     sizes = f"{block.sizes[first]} and {reference.sizes[first]} atoms"
-    raise ValueError(
+    raise HuefieldError(
         f"{block.source}, frame {block.frames[first]}: it has {what} than its reference in {reference.source} "
         f"({sizes}; {int(bad.sum())} of {len(block)} structures differ so): the reference must be the same structures "
         "in the same order"

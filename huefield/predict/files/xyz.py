@@ -15,6 +15,7 @@ from ase.data import atomic_numbers
 from jaxtyping import Shaped
 
 from huefield.core.structure import Structure
+from huefield.support.errors import HuefieldError
 
 ENTRY = re.compile(r'\s*([^\s="]+)=(?:"([^"]*)"|([^\s"=]+))(?=\s|$)')
 UNUSUAL = re.compile(r"[\\'{}\[\]]")
@@ -87,13 +88,13 @@ def _frame(
 ) -> PlainFrame:
     rows = [line.split() for line in lines]
     if {len(row) for row in rows} != {max(column.stop for column in columns.values())}:
-        raise ValueError("a line has another number of columns")
+        raise HuefieldError("a line has another number of columns")
     periodic = "Lattice" in entries
     cell = _numbers(entries.pop("Lattice", "0 0 0 0 0 0 0 0 0")).reshape(3, 3)
     pbc = [TRUTH[word] for word in entries.pop("pbc", "T T T" if periodic else "F F F").split()]
     symbols = [atomic_numbers[row[columns["species"].start].capitalize()] for row in rows]
     if 0 in symbols:
-        raise ValueError("an atom is of no element")
+        raise HuefieldError("an atom is of no element")
     vectors = _vectors(rows, {name: columns[name] for name in columns if name == "pos" or name in wanted})
     structure = Structure(np.array(symbols, np.uint8), vectors.pop("pos"), cell, np.array(pbc, bool))
     values = {name: _value(entries[name]) for name in wanted & entries.keys()}
