@@ -13,11 +13,20 @@ from report import BUSY_CORES
 class Sampled(Protocol):
     """A sample, and where it comes from."""
 
-    job: str
-    side: str
-    malloc: str
-    round: int
-    elsewhere_cores: float
+    @property
+    def job(self) -> str: ...
+
+    @property
+    def side(self) -> str: ...
+
+    @property
+    def malloc(self) -> str: ...
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def elsewhere_cores(self) -> float: ...
 
 
 R = TypeVar("R", bound=Sampled)
