@@ -18,7 +18,7 @@ from huefield.core.superposition import superpose
 from huefield.model.calibration import ONE_SIGMA
 from huefield.model.joint_calibration import EnergyForcesCalibration, normal_width
 from huefield.noise.correlation import correlation
-from huefield.support.errors import HuefieldError
+from huefield.support.errors import HuefieldError, NoPredictionError
 
 UNCALIBRATED = EnergyForcesCalibration()
 
@@ -158,9 +158,9 @@ class EnergyTerms:
         finite = np.isfinite(self.members).all(0) & np.isfinite(self.white_var).all(0) & np.isfinite(self.factors)
         finite &= np.isfinite(self.levels).all((0, 1)) & [np.isfinite(each).all() for each in self.inverse_lengths]
         if not finite.all():
-            raise HuefieldError(
-                f"the model predicts what is no finite number for structure {np.flatnonzero(~finite)[0]} of "
-                f"{len(finite)}: it is far from all that the model was trained on, or the model is broken"
+            raise NoPredictionError(
+                f"the prediction of structure {np.flatnonzero(~finite)[0]} of {len(finite)} is NaN or infinite: the "
+                "structure is far from all training data, or the model is broken"
             )
 
     def covariance(self, which: Sequence[int] | None = None, *, match: bool = True) -> EnergyCovariance:

@@ -24,7 +24,7 @@ from huefield.data.batches.neighbours import neighbour_pairs
 from huefield.data.composition import symbol
 from huefield.model.differences import EnergyCovariance
 from huefield.model.forcefield import Ensemble
-from huefield.support.errors import HuefieldError
+from huefield.support.errors import HuefieldError, NoPredictionError
 
 SKIN_ANGSTROM = 0.2
 """A larger one is searched less often, but has pairs that give nothing. A step of water takes 45, 39, 40 and 50 ms with
@@ -153,9 +153,8 @@ class Evaluator:
         if float(shortest) < TOO_CLOSE_ANGSTROM:
             _require_apart(structure)
         if not all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(found)):
-            raise HuefieldError(
-                "the model predicts what is no finite number: the structure is far from all that it was trained on, "
-                "or the model is broken"
+            raise NoPredictionError(
+                "the prediction is NaN or infinite: the structure is far from all training data, or the model is broken"
             )
         return found
 
@@ -194,7 +193,7 @@ class Evaluator:
             )
         bad = np.flatnonzero(~np.isfinite(structure.positions).all(1))
         if bad.size:
-            raise HuefieldError(f"positions of {named_atoms(structure, bad)} are NaN or infinite")
+            raise NoPredictionError(f"positions of {named_atoms(structure, bad)} are NaN or infinite")
 
     def _values(self, found: EnergyForcesStack, structure: Structure, *, of_energies: int) -> list[Values]:
         """Each entry in double precision; the first ones with the energies of single atoms, as deviations have none."""
@@ -233,9 +232,9 @@ def _require_apart(structure: Structure) -> None:
     vectors = structure.positions[pairs.second] + pairs.shifts @ structure.cell - structure.positions[pairs.first]
     distances = np.linalg.norm(vectors, axis=1)
     closest = int(distances.argmin())
-    raise HuefieldError(
-        f"atoms {pairs.first[closest]} and {pairs.second[closest]} are {distances[closest]:.2g} Å apart, about which "
-        "no model can say anything: mend the structure"
+    raise NoPredictionError(
+        f"atoms {pairs.first[closest]} and {pairs.second[closest]} are {distances[closest]:.2g} Å apart, which no "
+        "model can predict: correct the structure"
     )
 
 

@@ -1,4 +1,4 @@
-"""The base class of errors that a user can mend."""
+"""Errors that a user can mend, and the structures that no model can predict."""
 
 
 class HuefieldError(ValueError):
@@ -6,3 +6,7 @@ class HuefieldError(ValueError):
 
     The command line shows such an error as one line. Any other exception is a bug of huefield and shows its traceback.
     """
+
+
+class NoPredictionError(HuefieldError):
+    """A structure cannot be predicted: atoms are too close or lost, or a number is NaN. In dynamics: an explosion."""

@@ -357,7 +357,7 @@ class TestBadInput:
     def test_a_model_that_predicts_no_numbers(self, model: Ensemble) -> None:
         with jax.enable_x64(True):
             broken = jax.tree.map(lambda leaf: leaf * np.nan if eqx.is_inexact_array(leaf) else leaf, model)
-        assert "predicts what is no finite number" in self.message(Calculator(broken), chain())
+        assert "the prediction is NaN or infinite" in self.message(Calculator(broken), chain())
 
     def test_atoms_that_come_to_overlap_while_neighbours_are_kept(self, double: Calculator) -> None:
         atoms, calc = chain(), double.sibling()

@@ -15,6 +15,7 @@ from huefield.model.differences import EnergyCovariance
 from huefield.model.forcefield import Ensemble, ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict.evaluator import Precision, in_precision
+from huefield.support.errors import NoPredictionError
 from tests.potentials.painn_cases import molecule, randomised
 from tests.training.helpers import POTENTIAL
 
@@ -153,7 +154,9 @@ def test_many_structures_have_few_shapes(colored: Ensemble, monkeypatch: pytest.
 
 def test_what_is_no_number_is_named(colored: Ensemble) -> None:
     broken = jax.tree.map(lambda leaf: leaf * np.nan if eqx.is_inexact_array(leaf) else leaf, colored)
-    with pytest.raises(ValueError, match="no finite number for structure 0 of 2: it is far from"):
+    with pytest.raises(
+        NoPredictionError, match="prediction of structure 0 of 2 is NaN or infinite: the structure is far from"
+    ):
         broken.energy_difference(*path(2))
 
 

@@ -16,7 +16,7 @@ from vesin import NeighborList
 
 from huefield.core.neighbours import EMPTY_SLOT_ANGSTROM, Neighbours
 from huefield.core.structure import Block, Structure, pack
-from huefield.support.errors import HuefieldError
+from huefield.support.errors import HuefieldError, NoPredictionError
 
 MAX_IMAGES = 100
 """Images of a cell on either side of it, at most: shifts are kept in 8 bits, and more are a mistake of units."""
@@ -49,7 +49,9 @@ def block_pairs(block: Block, cutoff_angstrom: float) -> Pairs:
         raise HuefieldError(f"cutoff_angstrom must be {limits}, but is {cutoff_angstrom}")
     finite = np.isfinite(block.positions).all(1)
     if not finite.all():
-        raise HuefieldError(f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite; leave it out")
+        raise NoPredictionError(
+            f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite; leave it out"
+        )
     # More threads would change the order of pairs, and so the rounding of sums, from run to run.
     search = NeighborList(cutoff=cutoff_angstrom, full_list=False, n_threads=1)
     halves = [*_open_pairs(block, cutoff_angstrom, search), *_periodic_pairs(block, cutoff_angstrom, search)]
@@ -132,10 +134,12 @@ def completed_cell(cell: Float[np.ndarray, "3 3"], pbc: Bool[np.ndarray, " 3"], 
     lattice = np.asarray(cell, float)[pbc]
     lengths = np.linalg.norm(lattice, axis=1)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-        raise HuefieldError(f"{place}: a periodic direction has the lattice vector {lattice.tolist()}; give the cell")
+        raise NoPredictionError(
+            f"{place}: a periodic direction has the lattice vector {lattice.tolist()}; give the cell"
+        )
     _, singular, normals = np.linalg.svd(lattice / lengths[:, None])
     if singular.min(initial=1.0) < 1e-6:
-        raise HuefieldError(
+        raise NoPredictionError(
             f"{place}: the lattice vectors {lattice.tolist()} are linearly dependent; give the right cell"
         )
     full = np.empty((3, 3))
@@ -197,11 +201,11 @@ def _periodic_pairs(block: Block, cutoff: float, search: NeighborList) -> Iterat
         heights = 1.0 / np.linalg.norm(np.linalg.inv(cell), axis=0)
         if (cutoff > MAX_IMAGES * heights[pbc]).any():
             height = f"a cell only {heights[pbc].min():.3g} Å high"
-            raise HuefieldError(f"{place}: {height} for a cutoff of {cutoff} Å; are the lattice vectors in Å?")
+            raise NoPredictionError(f"{place}: {height} for a cutoff of {cutoff} Å; are the lattice vectors in Å?")
         positions = block.positions[starts[index] : starts[index + 1]].astype(float)
         extent = np.where(pbc, heights, np.ptp(positions @ np.linalg.inv(cell), axis=0))
         if len(positions) and _too_thin(extent, cutoff):
-            raise HuefieldError(
+            raise NoPredictionError(
                 f"{place}: it is {extent.max():.3g} Å long, but {extent.min():.3g} Å thin; are atoms astray?"
             )
         ends, shifts = search.compute(positions, cell, pbc, "PS")
