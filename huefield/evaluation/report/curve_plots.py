@@ -21,6 +21,8 @@ def draw_reliability(
     """RMSE against RMV of each bin, both logarithmic; on the diagonal the variances are right."""
     color, marker = style_of(model, faded)
     drawn = (curve.rmv > 0) & (curve.rmse > 0)
+    if not drawn.any():  # an unclipped line without points collapses the constrained layout
+        return
     ax.plot(curve.rmv[drawn], curve.rmse[drawn], f"{marker}-", color=color, ms=3.5, lw=0.8, label=label, clip_on=False,
             mfc="white" if faded else color)  # fmt: skip
 

@@ -1,13 +1,17 @@
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from huefield.evaluation.report import figures
 from huefield.evaluation.slices import summarise
 from huefield.predict.predictions import Marginals, Predictions
+from huefield.support.plots import publication_style
 from tests.evaluation.synthetic import predicted, waters
+from tests.pictures import require_readable
 
 
 def models(count: int = 2) -> list[Predictions]:
@@ -23,6 +27,38 @@ def test_every_figure_is_written_as_png_and_pdf(tmp_path: Path) -> None:
     assert [path.suffix for path in paths] == [".png", ".pdf"] * len(figures.CAPTIONS)
     for path in paths:
         assert path.read_bytes().startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}[path.suffix])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize(
+    "make",
+    [figures.reliability_figure, figures.z_score_figure, figures.coverage_figure, figures.retention_figure],
+)
+def test_curves_can_be_read(make: Callable[..., Figure | None], count: int) -> None:
+    with publication_style():
+        require_readable(make([summarise(p) for p in models(count)]))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("make", [figures.parity_figure, figures.parts_figure])
+def test_scatters_and_parts_can_be_read(make: Callable[..., Figure | None], count: int) -> None:
+    with publication_style():
+        require_readable(make(models(count)))
+
+
+def test_the_calibration_can_be_read() -> None:
+    evaluations = [summarise(p) for p in models(2)]
+    with publication_style():
+        require_readable(figures.calibration_figure(evaluations, evaluations))
+
+
+def test_errors_of_zero_leave_axes_that_can_be_read() -> None:
+    """No bin has a positive RMSE: nothing can be drawn on logarithmic axes, and the layout must stand that."""
+    given = predicted(waters(40))
+    assert given.forces is not None
+    exact = replace(given, forces=replace(given.forces, mean=given.structures.forces))
+    with publication_style():
+        require_readable(figures.reliability_figure([summarise(exact)]), empty=(1,))
 
 
 def test_one_panel_for_each_model_and_quantity() -> None:
