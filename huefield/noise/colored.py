@@ -63,11 +63,11 @@ class ColoredNoise(AbstractNoise):
             description="one γ for everything (the paper's), one for each element, γ_i(z, r) of each atom, or "
             "γ_i = (ω_i/ρ)² from a noise ω_i of the forces on each atom",
         )
-        channels: int = Field(1, ge=1, description="independent noise processes")
+        channels: int = Field(1, ge=1, le=64, description="independent noise processes")
         readout: LevelReadout = Field(
             "sum", description="of the outputs of N atoms for ρ: their sum, their mean, or the sum divided by √N"
         )
-        floor_ev: float = Field(1e-6, gt=0, description="smallest energy noise of a channel")
+        floor_ev: float = Field(1e-6, gt=0, le=1, description="smallest energy noise of a channel")
 
         def build(self) -> "ColoredNoise":
             """The model, with noise of 1 eV in all and γ = 1 Å⁻²."""

@@ -46,8 +46,8 @@ class WhiteNoise(AbstractNoise):
         readout: LevelReadout = Field(
             "sum", description="of the outputs of N atoms for ρ: their sum, their mean, or the sum divided by √N"
         )
-        energy_floor_ev: float = Field(1e-6, gt=0, description="smallest energy noise")
-        force_floor_ev_per_angstrom: float = Field(1e-6, gt=0, description="smallest force noise")
+        energy_floor_ev: float = Field(1e-6, gt=0, le=1, description="smallest energy noise")
+        force_floor_ev_per_angstrom: float = Field(1e-6, gt=0, le=1, description="smallest force noise")
 
         def build(self) -> "WhiteNoise":
             """The model, with noise of 1 eV and 1 eV/Å."""

@@ -28,11 +28,11 @@ class MLPPotential(AbstractPotential):
         """Size of the network."""
 
         kind: Literal["mlp"] = "mlp"
-        dimension: int = Field(1, ge=1, description="coordinates of a site")
-        width: int = Field(64, ge=1, description="hidden units of a layer")
-        depth: int = Field(2, ge=1, description="hidden layers")
+        dimension: int = Field(1, ge=1, le=1024, description="coordinates of a site")
+        width: int = Field(64, ge=1, le=65_536, description="hidden units of a layer")
+        depth: int = Field(2, ge=1, le=64, description="hidden layers")
         activation: Literal["tanh", "silu", "softplus"] = Field("tanh", description="smooth: it is derived twice")
-        frequency: float = Field(1.0, gt=0, description="factor on the coordinates: larger fits faster wiggles")
+        frequency: float = Field(1.0, gt=0, le=1e6, description="factor on the coordinates: larger fits faster wiggles")
 
         def for_elements(self, found: tuple[str, ...]) -> "MLPPotential.Config":
             """Itself: it does not look at elements."""

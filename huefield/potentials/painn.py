@@ -213,10 +213,10 @@ class PaiNN(AbstractPotential):
         elements: tuple[str, ...] = Field(
             (), description="symbols of the elements that it is for; [] for those of the training data"
         )
-        features: int = Field(256, ge=1, description="scalar and vector features of an atom")
-        layers: int = Field(3, ge=1, description="messages, each followed by an update")
-        radial_functions: int = Field(20, ge=1, description="functions of the distance in filters")
-        cutoff_angstrom: float = Field(5.0, gt=0, lt=50, description="farther atoms are no neighbours")
+        features: int = Field(256, ge=1, le=8192, description="scalar and vector features of an atom")
+        layers: int = Field(3, ge=1, le=64, description="messages, each followed by an update")
+        radial_functions: int = Field(20, ge=1, le=1024, description="functions of the distance in filters")
+        cutoff_angstrom: float = Field(5.0, ge=0.5, lt=50, description="farther atoms are no neighbours")
 
         @field_validator("elements")
         @classmethod

@@ -1,23 +1,27 @@
-"""The base of every configuration: typed, frozen, and strict about what it is given."""
+"""The base of every configuration: typed, frozen, finite, and strict about unknown keys."""
 
+from reprlib import Repr
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 MOST_LETTERS = 120
-"""Of what was given that a message repeats."""
+"""Length of the longest value that a message repeats."""
+_REPR = Repr()  # shortens nested values while it writes them, however large they are
+_REPR.maxdict = _REPR.maxlist = _REPR.maxtuple = 30
+_REPR.maxlevel, _REPR.maxstring, _REPR.maxother, _REPR.maxlong = 3, *[2 * MOST_LETTERS] * 3
 
 
 class FrozenConfig(BaseModel):
-    """A frozen configuration. An unknown key is an error that lists the known ones."""
+    """A frozen configuration. Unknown keys are errors that list the known ones; NaN and infinity are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, given: Any) -> Any:
-        """Pydantic would refuse them too, but not say which keys there are."""
+        """Pydantic refuses them too, but does not list the known keys."""
         unknown = [key for key in given if key not in cls.model_fields] if isinstance(given, dict) else []
         if unknown:
             known = {"known": ", ".join(cls.model_fields)}
@@ -29,16 +33,21 @@ class FrozenConfig(BaseModel):
 
 
 def explain(error: ValidationError, source: str) -> str:
-    """Say what is wrong with a configuration in one line for each fault, with the place it stands at."""
+    """One line for each fault of a configuration, with its place.
+
+    Args:
+        error: what pydantic found.
+        source: the file or command that the configuration came from.
+    """
     lines = []
     for fault in error.errors():
         place = ".".join(_keys(fault["loc"]))
-        got = f" (got {given})" if len(given := repr(fault["input"])) <= MOST_LETTERS else ""
+        got = f" (got {given})" if len(given := _REPR.repr(fault["input"])) <= MOST_LETTERS else ""
         lines.append(f"{source}: {place or 'configuration'}: {fault['msg'].removeprefix('Value error, ')}{got}")
     return "\n".join(lines)
 
 
 def _keys(place: tuple[int | str, ...]) -> list[str]:
-    """Keys as ``--set`` takes them: pydantic names the kind of an entry of a list, too."""
+    """Keys as ``--set`` takes them, without the kind that pydantic adds to entries of a list."""
     after = zip((None, *place), place, strict=False)
     return [str(key) for before, key in after if isinstance(key, int) or not isinstance(before, int)]

@@ -12,6 +12,7 @@ from huefield.model.forcefield import ForceField
 from huefield.noise import VanillaNoise
 from huefield.support.config import FrozenConfig, explain
 from huefield.support.errors import HuefieldError
+from huefield.support.yamlfile import parse_yaml
 from huefield.training.mesh import MeshConfig
 from huefield.training.stages import Stage
 from huefield.training.step import OptimiserConfig
@@ -23,35 +24,45 @@ class TrainConfig(FrozenConfig):
     data: DataConfig
     model: ForceField.Config
     stages: tuple[Stage, ...] = Field(
-        min_length=1, description="in order; each begins with the best mean, or the last noise, of the one before"
+        min_length=1,
+        max_length=100,
+        description="in order; each starts from the best parameters of the stage before, or from the last ones if that "
+        "stage trained the noise",
     )
     members: int = Field(
-        5, ge=1, description="networks in the ensemble, which differ in initial weights and in batches"
+        5, ge=1, le=1000, description="networks in the ensemble; they differ in initial weights and order of batches"
     )
-    seed: int = Field(0, ge=0, lt=2**31, description="of initial weights and batches")
-    batch_size: int = Field(64, ge=1, description="structures in a step, of each member")
-    precision: Literal["float32", "float64"] = Field("float32", description="of everything on the device")
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of initial weights and order of batches")
+    batch_size: int = Field(64, ge=1, le=10**6, description="structures per step and member")
+    precision: Literal["float32", "float64"] = Field("float32", description="floating-point precision on the device")
     optimiser: OptimiserConfig = OptimiserConfig()
     references: ReferenceConfig = Field(
-        FittedReferences(), description="energies of single atoms, which are taken off before anything is learnt"
+        FittedReferences(), description="energies of isolated atoms, subtracted from the labels before training"
     )
-    validate_every: int = Field(1000, ge=1, description="steps between two looks at the validation data")
+    validate_every: int = Field(1000, ge=1, le=10**9, description="steps between two validations")
     patience: int | None = Field(
-        None, ge=1, description="validations without improvement after which a stage ends for a member; null for never"
+        None,
+        ge=1,
+        le=10**9,
+        description="end a stage for a member after this many validations without improvement; null for never",
     )
     selection: Literal["member", "ensemble"] = Field(
         "ensemble",
-        description="what to keep in the end: each member's best by its own validation score; or, where the ensemble "
-        "as a whole then has the better score, each member's last",
+        description="parameters to keep: with member, the best of each member by its own validation score; with "
+        "ensemble, the last of each member instead, if the whole ensemble scores better with them",
     )
-    checkpoint_every: int = Field(1000, ge=1, description="steps between two checkpoints")
-    report_every: int = Field(50, ge=1, description="steps between two lines of progress and history")
+    checkpoint_every: int = Field(1000, ge=1, le=10**9, description="steps between two checkpoints")
+    report_every: int = Field(50, ge=1, le=10**9, description="steps between two lines of progress and history")
     buckets: int = Field(
-        1, ge=1, description="sort structures by neighbour counts into so many: less padding, more programs to compile"
+        1,
+        ge=1,
+        le=64,
+        description="groups of structures with similar neighbour counts: more mean less padding and more programs to "
+        "compile",
     )
-    start_from: Path | None = Field(None, description="a saved model to start from, rather than from random weights")
+    start_from: Path | None = Field(None, description="model file to start from; null for random weights")
     mesh: MeshConfig = MeshConfig()
-    tensorboard: bool = Field(False, description="write event files for TensorBoard too")
+    tensorboard: bool = Field(False, description="also write event files for TensorBoard")
 
     @model_validator(mode="after")
     def _stages_fit_the_noise(self) -> "TrainConfig":
@@ -86,10 +97,7 @@ def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] 
         source: where it came from, for messages.
         overrides: such as ``model.potential.features=64`` or ``stages.0.steps=100``; values are YAML too.
     """
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise HuefieldError(f"{source} is not YAML: {error}") from None
+    content = parse_yaml(text, source)
     if not isinstance(content, dict):
         found = "empty" if content is None else f"a {type(content).__name__}"
         raise HuefieldError(
@@ -114,10 +122,7 @@ def _override(content: dict[str, Any], override: str) -> None:
         if isinstance(place, dict) and place.get(name) is None:
             place[name] = {}
         place = _entry(place, name, override)
-    try:
-        parsed = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise HuefieldError(f"--set {override}: the value is not YAML: {error}") from None
+    parsed = parse_yaml(value, f"the value of --set {override}")
     if isinstance(place, list):
         _entry(place, last, override)
         place[int(last)] = parsed

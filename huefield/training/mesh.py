@@ -30,8 +30,12 @@ Tree = TypeVar("Tree")
 class MeshConfig(FrozenConfig):
     """How devices are shared out."""
 
-    member: int | None = Field(None, ge=1, description="devices along the members; null for as many as divide them")
-    data: int | None = Field(None, ge=1, description="devices along the structures of a batch; null for all others")
+    member: int | None = Field(
+        None, ge=1, le=10**6, description="devices along the members; null for the largest number that divides them"
+    )
+    data: int | None = Field(
+        None, ge=1, le=10**6, description="devices along the structures of a batch; null for all others"
+    )
 
 
 class Layout:

@@ -26,13 +26,13 @@ class AbstractStage(FrozenConfig, ABC):
     """A number of steps with one objective."""
 
     kind: str
-    steps: int = Field(ge=0, description="gradient steps")
-    learning_rate: float = Field(1e-3, gt=0, description="of Adam, at the beginning of the stage")
-    decay: float = Field(1.0, gt=0, le=1, description="learning rate at the end of the stage relative to its beginning")
-    weight_decay: float = Field(0.0, ge=0, description="decoupled, on the weights of the potential")
-    initialise_noise: bool = Field(False, description="first set each member's noise levels to its errors")
-    energy_weight: float = Field(1.0, ge=0, description="factor on the terms of energies")
-    force_weight: float = Field(1.0, ge=0, description="factor on the terms of force components")
+    steps: int = Field(ge=0, le=10**9, description="gradient steps")
+    learning_rate: float = Field(1e-3, gt=0, le=10, description="learning rate of Adam at the start of the stage")
+    decay: float = Field(1.0, gt=0, le=1, description="learning rate at the end of the stage, relative to its start")
+    weight_decay: float = Field(0.0, ge=0, le=100, description="decoupled weight decay of the potential")
+    initialise_noise: bool = Field(False, description="set each member's noise levels to its errors first")
+    energy_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the energy terms")
+    force_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the force terms")
     reduction: Literal["structure", "averages"] = Field(
         "structure",
         description="sum over the energy and all force components of a structure, averaged over structures (the "

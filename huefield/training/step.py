@@ -30,13 +30,22 @@ LEARNT_FROM = 20
 class OptimiserConfig(FrozenConfig):
     """How gradients become changes of parameters, in all stages."""
 
-    clip_norm: float | None = Field(10.0, gt=0, description="longer gradients are shortened to this; null for never")
-    average_decay: float = Field(
-        0.0, ge=0, lt=1, description="of the moving average of the parameters, which is what is kept; 0 for none"
+    clip_norm: float | None = Field(
+        10.0, gt=0, le=1e12, description="clip gradients to this norm; null for no clipping"
     )
-    noise_rate: float = Field(1.0, gt=0, description="learning rate of the noise outputs relative to the others")
-    offset_rate: float = Field(1.0, gt=0, description="learning rate of the noise model's offsets and γ, likewise")
-    freeze_mean: bool = Field(False, description="train the noise alone, and leave energies and forces as they are")
+    average_decay: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="decay of the moving average of the parameters, which the model keeps; 0 for no average",
+    )
+    noise_rate: float = Field(
+        1.0, gt=0, le=1e4, description="learning rate of the noise outputs, relative to the other parameters"
+    )
+    offset_rate: float = Field(
+        1.0, gt=0, le=1e4, description="relative learning rate of the noise model's offsets and γ"
+    )
+    freeze_mean: bool = Field(False, description="train the noise only; energies and forces stay as they are")
 
 
 class Health(eqx.Module):

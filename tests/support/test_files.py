@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, append_bytes, leaving_no_empty, replacing, write_bytes
 
 
@@ -104,7 +105,7 @@ def test_permission_follows_the_umask_which_stays(umask: int, mode: int, tmp_pat
 
 def test_a_folder_is_for_one_process_whatever_it_does(tmp_path: Path) -> None:
     both = "huefield train needs --distributed, and huefield md or neb a single one"
-    with alone_in(tmp_path), pytest.raises(RuntimeError, match=both), alone_in(tmp_path):
+    with alone_in(tmp_path), pytest.raises(HuefieldError, match=both), alone_in(tmp_path):
         pass
     with alone_in(tmp_path):
         pass

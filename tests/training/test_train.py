@@ -299,7 +299,7 @@ class TestBadInput:
             config_for(data, optimiser={"freeze_mean": True}, stages=[{"kind": "nll", "steps": 1}])
 
     def test_two_processes_in_one_folder(self, data: Path, tmp_path: Path) -> None:
-        with alone_in(tmp_path), pytest.raises(RuntimeError, match="another process is at work"):
+        with alone_in(tmp_path), pytest.raises(ValueError, match="another process is at work"):
             train(config_for(data), tmp_path)
 
     def test_no_structure_with_labels(self, tmp_path: Path) -> None:
