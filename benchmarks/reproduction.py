@@ -25,7 +25,7 @@ from huefield.reproduce.table import (
     METHODS,
     QUANTITIES,
     REFERENCE,
-    Estimate,
+    SeedMean,
     Table,
     comparison_table,
     paper_table,
@@ -51,7 +51,7 @@ def calibration_table(table: Table, test: str) -> str:
     for row in ("vanilla", "white", "white-pooled", "colored", "colored-atom"):
         for quantity in QUANTITIES:
             for metric in ("nll", "ence"):
-                found = [table.estimate(row, test, quantity, metric, method=m) for m in METHODS]
+                found = [table.mean(row, test, quantity, metric, method=m) for m in METHODS]
                 if isfinite(found[0].mean):
                     lines.append([f"{ROWS[row].title}, {quantity} {metric.upper()}", *(each.text(2) for each in found)])
     remarks = "".join(f"\n{remark}\n" for remark in table.remarks()) if test == table.first_test else ""
@@ -65,7 +65,7 @@ def claim_table(found: list[Table]) -> str:
         for row in (row for row in table.rows if ROWS[row].is_coherent):
             for method in COMPARED:
                 plain, pooled = (changes(table, row, method, rival) for rival in RIVALS)
-                joint = table.estimate(row, table.first_test, "joint", "nll", method=method, less=RIVALS[1])
+                joint = table.mean(row, table.first_test, "joint", "nll", method=method, less=RIVALS[1])
                 verdicts = ["yes" if matches(each) else "–" for each in (plain, pooled)]
                 title = f"{table.title}: {table.titled(row)}, {AFTER[method]}"
                 lines.append([title, *(change.text(3) for change in plain), joint.text(2), *verdicts])
@@ -73,16 +73,16 @@ def claim_table(found: list[Table]) -> str:
     return markdown_rows(heads, lines)
 
 
-def changes(table: Table, row: str, method: str, rival: str) -> list[Estimate]:
+def changes(table: Table, row: str, method: str, rival: str) -> list[SeedMean]:
     """Of NLL and ENCE, of energies and forces in distribution, less those of another row."""
     return [
-        table.estimate(row, table.first_test, quantity, metric, method=method, less=rival)
+        table.mean(row, table.first_test, quantity, metric, method=method, less=rival)
         for quantity in QUANTITIES
         for metric in ("nll", "ence")
     ]
 
 
-def matches(changes: list[Estimate]) -> bool:
+def matches(changes: list[SeedMean]) -> bool:
     """Whether NLL is not worse and ENCE hardly, in the mean over seeds; changes of NLL and ENCE take turns."""
     return all(change.mean <= (ENCE_ALLOWED if place % 2 else TIE) for place, change in enumerate(changes))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from huefield.core.rigid import internal_motions, rigid_motions
-from huefield.reproduce.table import Estimate
+from huefield.reproduce.table import SeedMean
 
 Program = Callable[[str], ModuleType]
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -40,7 +40,7 @@ class TestClaim:
         self, benchmark_named: Program, changes: tuple[float, ...], verdict: bool
     ) -> None:
         reproduction = benchmark_named("reproduction")
-        assert reproduction.matches([Estimate(change, 0.1) for change in changes]) is verdict
+        assert reproduction.matches([SeedMean(change, 0.1) for change in changes]) is verdict
 
 
 class TestPages:

@@ -10,11 +10,11 @@ from huefield.cli.progress import make_progress
 
 def make(
     out: Annotated[Path, typer.Argument(help="Folder for the data, its provenance and the finished units of work.")],
-    level: Annotated[str, typer.Option(help="Level of the labels: gfn2-xtb or wb97x/6-31g(d).")] = "gfn2-xtb",
+    level: Annotated[str, typer.Option(help="Level of theory of the labels: gfn2-xtb or wb97x/6-31g(d).")] = "gfn2-xtb",
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Processes, with one thread each.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes, with one thread each.")] = 1,
     scale: Annotated[float, typer.Option(help="Factor on the numbers of configurations.")] = 1.0,
-    resume: Annotated[bool, typer.Option(help="Go on where an interrupted run stopped, or start anew.")] = True,
+    resume: Annotated[bool, typer.Option(help="Resume an interrupted run, or start anew.")] = True,
 ) -> None:
     """Make a reactive data set with quantum chemistry: normal modes, dynamics and reaction paths of small molecules."""
     from huefield.make_data import make as make_data

@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from huefield.training.reports import Report
 
 OTHER_NUMBERS = 3
-"""Exit code where results are not those that they were compared with."""
+"""Exit code if the numbers differ from those of --against."""
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(toy)
 
 
 class SizeKind(StrEnum):
-    """How much is trained."""
+    """Size of networks and training."""
 
     MINI = "mini"
     PAPER = "paper"
 
 
 class RowsKind(StrEnum):
-    """Which rows."""
+    """Set of rows."""
 
     PAPER = "paper"
     ALL = "all"
@@ -43,46 +43,46 @@ def table(
     data: Annotated[
         str | None,
         typer.Option(
-            help="bundled, acac, ani1x, transition1x (with --file), or a file of your own. Without it, bundled; with "
-            "--size paper it must be named."
+            help="bundled, acac, ani1x, transition1x (with --file), or the path of a file of yours. The default is "
+            "bundled, but --size paper requires a choice."
         ),
     ] = None,
-    size: Annotated[SizeKind, typer.Option(help="mini for a pair of cores; paper for days on GPUs.")] = SizeKind.MINI,
-    rows: Annotated[RowsKind, typer.Option(help="The paper's three models, or all.")] = RowsKind.PAPER,
+    size: Annotated[SizeKind, typer.Option(help="mini takes hours on two cores, paper days on GPUs.")] = SizeKind.MINI,
+    rows: Annotated[RowsKind, typer.Option(help="The paper's three models, or all rows.")] = RowsKind.PAPER,
     only: Annotated[
         list[str] | None,
-        typer.Option(help="A row by its name, as in docs/reproduction.md; may be given several times."),
+        typer.Option(help="Name of a row, as in docs/reproduction.md; may be given several times."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Splits of the data, and as many trainings of each row.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of data splits; each row is trained once per split.")] = 1,
     file: Annotated[Path | None, typer.Option(help="The published HDF5 file of ani1x or transition1x.")] = None,
     out: Annotated[
-        Path, typer.Option(help="Folder for everything (with --size paper one in it); what is there is gone on with.")
+        Path, typer.Option(help="Output folder; a run in it is resumed. --size paper uses a subfolder.")
     ] = Path("reproduction"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --size paper: two steps of each stage, to see that it runs.")
+        bool, typer.Option("--dry-run", help="With --size paper: train two steps of each stage, to see that it runs.")
     ] = False,
     commands: Annotated[
         bool,
-        typer.Option("--commands", help="With --size paper: train nothing, say how it is run."),
+        typer.Option("--commands", help="With --size paper: train nothing; write configurations and print commands."),
     ] = False,
-    against: Annotated[Path | None, typer.Option(help="Results of another run, to compare the numbers with.")] = None,
+    against: Annotated[Path | None, typer.Option(help="results.json of another run to compare with.")] = None,
 ) -> None:
-    """Make the table and the reliability diagrams of the paper, with its own rows beside ours.
+    """Make the paper's table and reliability diagrams, with the published rows beside ours.
 
-    Start the command several times to use several cores or machines: processes share the rows out. Exit code 3:
-    --against found numbers that differ by more than a tenth.
+    To use several cores or machines, start the command several times: the processes share the rows. Exit code 3 means
+    that --against found numbers that differ by more than a tenth.
     """
     from huefield.cli.progress import convert_progress, stopping_training, use_compilation_cache
     from huefield.data.convert import ConversionStoppedError
     from huefield.reproduce.commands import written_commands
-    from huefield.reproduce.plan import planned
+    from huefield.reproduce.plan import plan_table
     from huefield.reproduce.report import compared, write_table
     from huefield.reproduce.table import Table, require_comparable
-    from huefield.reproduce.work import RESULT, work_through
+    from huefield.reproduce.work import RESULT, run_jobs
 
     if data is None and size is SizeKind.PAPER:
-        raise HuefieldError("months of work need a name: say which data with --data, and see --dry-run and --commands")
-    plan = planned(
+        raise HuefieldError("--size paper needs --data, as it trains for months; see also --dry-run and --commands")
+    plan = plan_table(
         data or "bundled",
         paper_size=size is SizeKind.PAPER,
         dry_run=dry_run,
@@ -106,8 +106,8 @@ def table(
             typer.echo(written_commands(plan, _without(sys.argv, "--commands")))
             return
         rows_left = _RowsLeft(lambda: sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs))
-        _tell(f"{rows_left.at_first} of {len(plan.jobs)} rows are to be trained, into {plan.folder}")
-        work_through(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop)
+        _tell(f"Training {rows_left.at_first} of {len(plan.jobs)} rows into {plan.folder}")
+        run_jobs(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop)
     made = write_table(plan.source, plan.size, plan.out)
     typer.echo(made.text)
     typer.echo("Wrote " + ", ".join(map(str, made.files)))
@@ -119,7 +119,7 @@ def table(
 
 
 def _without(arguments: list[str], flag: str) -> str:
-    """The command as it was given, but for a flag."""
+    """The given command without one flag."""
     return shlex.join(["huefield", *(argument for argument in arguments[1:] if argument != flag)])
 
 
@@ -128,16 +128,16 @@ def _tell(text: str) -> None:
 
 
 class _RowsLeft:
-    """Says before each training how many rows are left, whoever trains them, and how long that may take."""
+    """Reports before each training how many rows are left for all processes, and the estimated time."""
 
     def __init__(self, count: Callable[[], int]) -> None:
         self._count, self.at_first, self._begun = count, count(), time.monotonic()
 
     @contextmanager
-    def showing(self, what: str) -> "Iterator[Report]":
+    def showing(self, title: str) -> "Iterator[Report]":
         from huefield.cli.progress import run_progress
 
-        _tell(f"{what}{self._outlook()}")
+        _tell(f"{title}{self._outlook()}")
         with run_progress() as report:
             yield report
 

@@ -1,8 +1,8 @@
-"""Starting geometries: Z-matrices to Cartesian coordinates, and which atoms of a structure are bonded.
+"""Starting geometries: Cartesian coordinates from Z-matrices, bonds and fragments.
 
-A row of a Z-matrix is ``symbol [reference distance [reference angle [reference dihedral]]]``, in Å and degrees, with
-references counted from 1 and to rows above: the atom sits at this distance from the first reference, seen from it at
-this angle from the second, and turned by this dihedral from the third.
+A row of a Z-matrix is ``symbol [reference distance [reference angle [reference dihedral]]]`` in Å and degrees;
+references are numbers of earlier rows, counted from 1. The distance is to the first reference, the angle is between
+the atom, the first and the second reference, and the dihedral adds the third.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from huefield.support.errors import HuefieldError
 
 BONDED = 1.3
-"""Atoms closer than this many times the sum of their covalent radii are bonded."""
+"""Atoms closer than this multiple of the sum of their covalent radii are bonded."""
 
 
 def from_zmatrix(text: str) -> tuple[UInt8[np.ndarray, " N"], Float[np.ndarray, "N 3"]]:
@@ -32,7 +32,7 @@ def from_zmatrix(text: str) -> tuple[UInt8[np.ndarray, " N"], Float[np.ndarray, 
 
 
 def _placed(references: list[np.ndarray], values: list[float]) -> np.ndarray:
-    """Where an atom is, given its references and (distance, angle, dihedral), as far as there are any."""
+    """Position of an atom from up to three references and (distance, angle, dihedral)."""
     if not references:
         return np.zeros(3)
     distance, angle, dihedral = [*values, *(0.0,) * (3 - len(values))]
@@ -50,12 +50,12 @@ def _placed(references: list[np.ndarray], values: list[float]) -> np.ndarray:
 def _unit(vector: np.ndarray) -> np.ndarray:
     length = np.linalg.norm(vector)
     if length < 1e-6:
-        raise HuefieldError("three references of a Z-matrix row are in one line or one place; choose others")
+        raise HuefieldError("the references of a Z-matrix row are collinear or coincide; choose others")
     return vector / length
 
 
 def pair_distances(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, " P"]:
-    """Distances of all pairs of atoms: what does not change when a molecule is moved or turned."""
+    """Distances of all pairs of atoms, which do not change when a molecule is moved or rotated."""
     first, second = np.triu_indices(len(positions), 1)
     return np.linalg.norm(positions[first] - positions[second], axis=1)
 
@@ -63,12 +63,12 @@ def pair_distances(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, " P
 def bonds(
     numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], factor: float = BONDED
 ) -> Bool[np.ndarray, "N N"]:
-    """Which pairs of atoms are closer than ``factor`` times the sum of their covalent radii."""
+    """Mask of pairs closer than ``factor`` times the sum of their covalent radii."""
     radii = covalent_radii[numbers]
     distances = np.linalg.norm(positions[:, None] - positions[None, :], axis=-1)
     return (distances < factor * (radii[:, None] + radii[None, :])) & ~np.eye(len(numbers), dtype=bool)
 
 
 def num_fragments(numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], factor: float = BONDED) -> int:
-    """In how many pieces the atoms are."""
+    """Number of fragments, connected by bonds."""
     return int(connected_components(bonds(numbers, positions, factor), directed=False)[0])

@@ -1,4 +1,4 @@
-"""``huefield data make``: from molecules and reactions to a labelled, split and documented data set."""
+"""``huefield data make``: sample molecules and reactions, label, split and document the data."""
 
 import json
 import platform
@@ -16,7 +16,7 @@ from huefield.core.structure import Structure
 from huefield.data.bundled.sets import SplitData, write_splits
 from huefield.make_data.neb import BANDS
 from huefield.make_data.oracles import TbliteOracle, oracle_of
-from huefield.make_data.plan import PLAN, SPLITS, Plan
+from huefield.make_data.plan import PLAN, SPLITS, SamplingPlan
 from huefield.make_data.pool import OnProgress, Task, run_tasks
 from huefield.make_data.reactions import HELD_OUT
 from huefield.make_data.relax import RELAXATION
@@ -46,23 +46,23 @@ def make(
     workers: int = 1,
     scale: float = 1.0,
     resume: bool = True,
-    plan: Plan = PLAN,
+    plan: SamplingPlan = PLAN,
     report: OnProgress = lambda progress: None,
 ) -> SplitData:
-    """Make a reactive data set in a folder: ``data.npz``, ``provenance.json`` and the finished units in ``work``.
+    """Make a reactive data set in a folder: ``data.npz``, ``provenance.json`` and finished units in ``work``.
 
-    Configurations are always found with GFN2-xTB, which takes minutes; then each is labelled at the level. The same
-    arguments give the same data with any number of workers, on one machine with one version of the programs.
+    GFN2-xTB samples the configurations, which takes minutes; each is then labelled at the requested level. The same
+    arguments give the same data for any number of workers, on one machine with the same versions of the programs.
 
     Args:
-        out: the folder.
-        seed: of all random choices.
-        level: of the labels.
-        workers: processes.
+        out: output folder.
+        seed: seed of all random choices.
+        level: level of theory of the labels.
+        workers: number of processes.
         scale: factor on the numbers of configurations.
-        resume: whether finished units of an interrupted run are kept, or all is done anew.
-        plan: what to make.
-        report: is told at the beginning of a stage and after every unit how far it is.
+        resume: keep finished units of an interrupted run instead of starting anew.
+        plan: molecules, reactions and numbers of configurations.
+        report: called at the start of a stage and after every unit.
     """
     if not scale > 0:
         raise HuefieldError(f"scale must be positive, but is {scale}")
@@ -90,7 +90,7 @@ def make(
 
 
 def _provenance(sampled: dict[str, UnitResult]) -> dict[str, Any]:
-    """How configurations were found, with what versions, and what became of each molecule and reaction."""
+    """Sampling settings, program versions, and a record of each molecule and reaction."""
     settings: dict[str, Any] = {
         "relaxation": RELAXATION,
         "normal_modes": MODES,
@@ -109,7 +109,7 @@ def _provenance(sampled: dict[str, UnitResult]) -> dict[str, Any]:
 
 
 def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
-    """The folder of finished units, which must be of the same request."""
+    """Folder of finished units; raises if it belongs to another request."""
     work = out / "work"
     note = work / "request.json"
     if work.exists() and not resume:
@@ -117,14 +117,14 @@ def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
     if note.exists() and json.loads(note.read_text()) != json.loads(json.dumps(request)):
         raise HuefieldError(
             f"{work} holds units of another request (seed, level, scale, plan or program version differ); "
-            "choose another folder, or start anew without resuming"
+            "choose another folder, or start anew with --no-resume"
         )
     write_bytes(note, json.dumps(request).encode())
     return work
 
 
-def _sample(work: Path, plan: Plan, seed: int, workers: int, report: OnProgress) -> dict[str, UnitResult]:
-    """Configurations of all molecules and reactions, by the name of the unit."""
+def _sample(work: Path, plan: SamplingPlan, seed: int, workers: int, report: OnProgress) -> dict[str, UnitResult]:
+    """Sample all molecules and reactions; results by the name of the unit."""
     oracle = TbliteOracle()
     jobs: dict[str, partial[UnitResult]] = {}
     for reaction in plan.chosen_reactions():
@@ -139,8 +139,8 @@ def _sample(work: Path, plan: Plan, seed: int, workers: int, report: OnProgress)
     return {name: read_unit(path) for name, path in paths.items()}
 
 
-def _split(sampled: dict[str, UnitResult], plan: Plan, seed: int) -> tuple[list[Structure], list[str], int]:
-    """Distinct configurations, the split of each, and how many were left out because they were too alike."""
+def _split(sampled: dict[str, UnitResult], plan: SamplingPlan, seed: int) -> tuple[list[Structure], list[str], int]:
+    """Distinct configurations, the split of each, and the number of duplicates that were dropped."""
     found = [s for result in sampled.values() for s in result.structures]
     keep = distinct([s.atomic_numbers for s in found], [s.positions for s in found], plan.closest_angstrom)
     structures = [s for s, kept in zip(found, keep, strict=True) if kept]
@@ -148,9 +148,9 @@ def _split(sampled: dict[str, UnitResult], plan: Plan, seed: int) -> tuple[list[
 
 
 def _label(
-    work: Path, structures: list[Structure], plan: Plan, level: str, workers: int, report: OnProgress
+    work: Path, structures: list[Structure], plan: SamplingPlan, level: str, workers: int, report: OnProgress
 ) -> list[UnitResult]:
-    """Labelled structures, in their order."""
+    """Label the structures, in their order."""
     oracle = oracle_of(level)
     starts = range(0, len(structures), FRAMES_PER_LABEL_UNIT)
     paths = [work / "labels" / f"{start:06d}.npz" for start in starts]
@@ -165,7 +165,7 @@ def _label(
 
 
 def _dropped(results: list[UnitResult]) -> dict[str, int]:
-    """How many frames were dropped, by reason."""
+    """Numbers of dropped frames by reason."""
     total: Counter[str] = Counter()
     for result in results:
         total.update(result.record.get("dropped", {}))

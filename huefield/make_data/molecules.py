@@ -1,6 +1,6 @@
-"""The molecules that are sampled about their equilibria: closed shells of H, C, N and O with up to 12 atoms.
+"""Molecules that are sampled near their equilibria: closed shells of H, C, N and O with up to 12 atoms.
 
-Geometries come from the G2 set as ASE has it, or from Z-matrices with textbook bond lengths; the oracle relaxes both.
+Geometries come from ASE's G2 set or from Z-matrices with textbook bond lengths; the oracle relaxes both.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from huefield.make_data.geometry import from_zmatrix
 
 @dataclass(frozen=True, eq=False)
 class Molecule:
-    """A molecule to start from, and where its geometry is from."""
+    """A starting geometry and its source."""
 
     name: str
     numbers: UInt8[np.ndarray, " N"]
@@ -54,7 +54,7 @@ OWN = {
 
 
 def equilibrium_molecules() -> list[Molecule]:
-    """All of them, in a fixed order."""
+    """All molecules, in a fixed order."""
     molecules = []
     for name, g2_name in G2.items():
         atoms = g2_molecule(g2_name)

@@ -1,7 +1,7 @@
-"""Configurations along reactions: nudged elastic bands with a climbing image, from the first band to the last.
+"""Configurations along reactions: all bands of a nudged elastic band optimisation with a climbing image.
 
-As in Transition1x, what the bands pass on their way to the minimum energy path is data too: it is where a reaction is
-out of equilibrium. Bands start from interpolated pair distances (IDPP).
+As in Transition1x, the data include the bands before convergence, which lie away from the minimum energy path. Bands
+start from interpolated pair distances (IDPP).
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from huefield.make_data.relax import SamplingError, atoms_of, relaxed
 
 @dataclass(frozen=True)
 class BandSettings:
-    """A nudged elastic band: how it is made and when it is good."""
+    """Settings of a nudged elastic band and criteria for accepting it."""
 
     images: int = 11
     spring: float = 1.0
@@ -31,7 +31,7 @@ class BandSettings:
     steps: int = 400
     fmax_accepted: float = 0.4
     wiggle_ev: float = 0.06
-    """Maxima that rise less than this above their surroundings do not count."""
+    """Smallest prominence of a maximum that counts."""
     lowest_barrier_ev: float = 0.03
     highest_barrier_ev: float = 8.0
 
@@ -40,8 +40,8 @@ BANDS = BandSettings()
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
-    """All bands of a reaction, first to last, and the energies of the last one."""
+class BandHistory:
+    """All bands of a reaction from first to last, and the energies of the last one."""
 
     bands: Float[np.ndarray, "b images N 3"]
     energies: Float[np.ndarray, " images"]
@@ -49,12 +49,12 @@ class Path:
 
     @property
     def barrier(self) -> float:
-        """Height in eV of the last band's top above the reactant."""
+        """Barrier in eV: highest image of the last band above the reactant."""
         return float(self.energies.max() - self.energies[0])
 
 
-def reaction_path(reaction: Reaction, oracle: AbstractOracle, settings: BandSettings = BANDS) -> Path:
-    """Relax the end points, find the minimum energy path between them, and keep every band on the way."""
+def reaction_path(reaction: Reaction, oracle: AbstractOracle, settings: BandSettings = BANDS) -> BandHistory:
+    """Relax the end points, optimise a band between them, and keep every band on the way."""
     reactant = _relaxed_end("reactant", reaction.numbers, reaction.reactant, oracle)
     product = _relaxed_end("product", reaction.numbers, reaction.product, oracle)
     images = [atoms_of(reaction.numbers, reactant, oracle) for _ in range(settings.images - 1)]
@@ -73,7 +73,7 @@ def reaction_path(reaction: Reaction, oracle: AbstractOracle, settings: BandSett
         for _ in optimiser.irun(fmax, steps):
             bands.append(np.array([image.positions for image in images]))
     energies = np.array([image.get_potential_energy() for image in images])
-    path = Path(np.array(bands), energies, float(neb.get_residual()))
+    path = BandHistory(np.array(bands), energies, float(neb.get_residual()))
     require_physical(path, settings)
     return path
 
@@ -81,15 +81,15 @@ def reaction_path(reaction: Reaction, oracle: AbstractOracle, settings: BandSett
 def _relaxed_end(
     what: str, numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], oracle: AbstractOracle
 ) -> Float[np.ndarray, "N 3"]:
-    """A relaxed end point, which must still be the molecule it was meant to be."""
+    """Relax an end point; raises if its bonds change."""
     minimum = relaxed(numbers, positions, oracle)
     if not np.array_equal(bonds(numbers, minimum), bonds(numbers, positions)):
         raise SamplingError(f"the {what} relaxed to another molecule: its bonds changed")
     return minimum
 
 
-def require_physical(path: Path, settings: BandSettings) -> None:
-    """Raise unless the last band is a path over one barrier, and close to converged."""
+def require_physical(path: BandHistory, settings: BandSettings) -> None:
+    """Raise unless the last band has one barrier of reasonable height and is nearly converged."""
     if not settings.lowest_barrier_ev <= path.barrier <= settings.highest_barrier_ev:
         raise SamplingError(
             f"the barrier is {path.barrier:.2f} eV, not between {settings.lowest_barrier_ev} and "
@@ -104,7 +104,7 @@ def require_physical(path: Path, settings: BandSettings) -> None:
 
 
 def num_maxima(energies: Float[np.ndarray, " images"], prominence: float) -> int:
-    """Maxima inside a profile that rise at least ``prominence`` above the valleys on both sides."""
+    """Number of inner maxima that rise at least ``prominence`` above the minima on both sides."""
     tops, rising, extreme = 0, False, energies[0]
     for energy in energies[1:]:
         if energy > extreme if rising else energy < extreme:

@@ -1,7 +1,7 @@
-"""Oracles: quantum chemistry that gives a structure its energy and forces.
+"""Oracles: quantum chemistry programs that compute energy (eV) and forces (eV/Å) of a structure.
 
-Energies in eV, forces in eV/Å. A label is a function of the structure alone: every calculation starts from the same
-guess, so that it does not remember the one before it. The programs are imported when an oracle is first asked.
+A label depends on the structure alone: every calculation starts from the same guess instead of the previous density.
+The programs are imported when an oracle is first used.
 """
 
 from abc import ABC, abstractmethod
@@ -28,25 +28,25 @@ class OracleError(HuefieldError):
 
 
 class AbstractOracle(ABC):
-    """Something that labels structures."""
+    """Computes energy and forces of structures."""
 
     @abstractmethod
     def label(self, structure: Structure) -> Structure:
-        """The structure with its energy and forces."""
+        """Return the structure with energy and forces."""
 
     @abstractmethod
     def provenance(self) -> dict[str, Any]:
-        """What made the labels: method, settings, program and version; plain JSON types."""
+        """Method, settings, program and version as JSON types."""
 
     @abstractmethod
     def with_unpaired_electrons(self, unpaired: int) -> "AbstractOracle":
-        """The same oracle for another spin."""
+        """Return the same oracle for another spin."""
 
     def atom_energy(self, atomic_number: int) -> float:
         """Energy in eV of a free neutral atom in its ground state."""
         if atomic_number not in UNPAIRED_IN_ATOM:
             known = ", ".join(map(str, UNPAIRED_IN_ATOM))
-            raise OracleError(f"no ground state is known for the atom with number {atomic_number}; known are {known}")
+            raise OracleError(f"the ground state of atomic number {atomic_number} is not tabulated; known are {known}")
         atom = Structure(np.array([atomic_number], np.uint8), np.zeros((1, 3)))
         energy = self.with_unpaired_electrons(UNPAIRED_IN_ATOM[atomic_number]).label(atom).energy
         assert energy is not None  # noqa: S101 - label always gives one
@@ -55,7 +55,7 @@ class AbstractOracle(ABC):
 
 @dataclass(frozen=True)
 class TbliteOracle(AbstractOracle):
-    """The tight binding method GFN2-xTB, by tblite: some milliseconds for a small molecule."""
+    """GFN2-xTB by tblite; takes milliseconds for a small molecule."""
 
     charge: int = 0
     unpaired_electrons: int = 0
@@ -64,7 +64,7 @@ class TbliteOracle(AbstractOracle):
     max_iterations: int = 250
 
     def label(self, structure: Structure) -> Structure:
-        """Energy and forces from one calculation, from the superposition of atoms on."""
+        """Energy and forces from one calculation that starts from superposed atoms."""
         interface = _program("tblite.interface", "tblite", "xtb")
         failures = _program("tblite.exceptions", "tblite", "xtb")
         _require_molecule(structure)
@@ -90,7 +90,7 @@ class TbliteOracle(AbstractOracle):
         return _labelled(structure, energy, gradient)
 
     def provenance(self) -> dict[str, Any]:
-        """The method with its settings and tblite's version."""
+        """Method, settings and version of tblite."""
         return {
             "level": "gfn2-xtb",
             "method": "GFN2-xTB, no spin polarisation, electronic temperature 300 K",
@@ -102,26 +102,26 @@ class TbliteOracle(AbstractOracle):
         }
 
     def with_unpaired_electrons(self, unpaired: int) -> "TbliteOracle":
-        """The same oracle for another spin."""
+        """Return the same oracle for another spin."""
         return replace(self, unpaired_electrons=unpaired)
 
 
 @dataclass(frozen=True)
 class PyscfOracle(AbstractOracle):
-    """Density functional theory by pyscf; as it is, the level of Transition1x: ωB97X/6-31G(d), spherical d."""
+    """Density functional theory by pyscf; the defaults are the level of Transition1x: ωB97X/6-31G(d), spherical d."""
 
     charge: int = 0
     unpaired_electrons: int = 0
     functional: str = "wb97x"
     basis: str = "6-31g(d)"
     cartesian: bool = False
-    """Six d functions instead of five: the convention of ANI-1x."""
+    """Use six Cartesian d functions instead of five spherical ones, as ANI-1x does."""
     convergence_hartree: float = 1e-9
     max_iterations: int = 100
     grid_level: int = 3
 
     def label(self, structure: Structure) -> Structure:
-        """Energy and forces from one Kohn-Sham calculation, unrestricted where electrons are unpaired."""
+        """Energy and forces from one Kohn-Sham calculation, unrestricted if electrons are unpaired."""
         gto, dft = _program("pyscf.gto", "pyscf", "dft"), _program("pyscf.dft", "pyscf", "dft")
         _require_molecule(structure)
         _require_spin(structure, self.charge, self.unpaired_electrons)
@@ -153,7 +153,7 @@ class PyscfOracle(AbstractOracle):
         return _labelled(structure, energy, gradient)
 
     def provenance(self) -> dict[str, Any]:
-        """The level with its settings and pyscf's version."""
+        """Level, settings and version of pyscf."""
         return {
             "level": self._level(),
             "method": f"Kohn-Sham DFT, {'six Cartesian' if self.cartesian else 'five spherical'} d functions",
@@ -166,7 +166,7 @@ class PyscfOracle(AbstractOracle):
         }
 
     def with_unpaired_electrons(self, unpaired: int) -> "PyscfOracle":
-        """The same oracle for another spin."""
+        """Return the same oracle for another spin."""
         return replace(self, unpaired_electrons=unpaired)
 
     def _level(self) -> str:
@@ -174,25 +174,25 @@ class PyscfOracle(AbstractOracle):
 
 
 LEVELS: dict[str, Callable[[], AbstractOracle]] = {"gfn2-xtb": TbliteOracle, "wb97x/6-31g(d)": PyscfOracle}
-"""Oracles by the names that people write."""
+"""Oracles by level of theory."""
 
 
 def oracle_of(level: str) -> AbstractOracle:
-    """The oracle of a level of theory."""
+    """Create the oracle of a level of theory."""
     if level not in LEVELS:
         raise HuefieldError(f"unknown level of theory {level!r}; known are {', '.join(LEVELS)}")
     return LEVELS[level]()
 
 
 def _pyscf_gradient(field: Any) -> Float[np.ndarray, "N 3"]:
-    """The gradient with the response of the integration grid: without it forces are no derivatives of the energy."""
+    """Gradient with grid response; without it forces are not the derivatives of the energy."""
     gradients = field.nuc_grad_method()
     gradients.verbose, gradients.grid_response = 0, True
     return np.asarray(gradients.kernel())
 
 
 def _labelled(structure: Structure, hartree: float, gradient: Float[np.ndarray, "N 3"]) -> Structure:
-    """The structure with an energy in Hartree and its gradient in Hartree/bohr, converted."""
+    """Add an energy in hartree and a gradient in hartree/bohr to a structure, converted to eV and eV/Å."""
     if not (np.isfinite(hartree) and np.isfinite(gradient).all()):
         raise OracleError(f"the energy or a force of {_name(structure)} is not finite; are two atoms in one place?")
     return replace(structure, energy=hartree * HARTREE_EV, forces=-gradient * (HARTREE_EV / BOHR_ANGSTROM))
@@ -200,7 +200,7 @@ def _labelled(structure: Structure, hartree: float, gradient: Float[np.ndarray, 
 
 def _require_molecule(structure: Structure) -> None:
     if not len(structure):
-        raise OracleError("there is nothing to label: the structure has no atoms")
+        raise OracleError("the structure has no atoms")
     if structure.pbc.any():
         raise OracleError(f"oracles label molecules, but {_name(structure)} is periodic; set pbc to False")
     if not np.isfinite(structure.positions).all():
@@ -217,7 +217,7 @@ def _require_spin(structure: Structure, charge: int, unpaired: int) -> None:
 
 
 def _name(structure: Structure) -> str:
-    """What to call a structure in a message: its formula, and its group where it has one."""
+    """Name of a structure in messages: its formula, and its group if there is one."""
     from ase import Atoms
 
     formula = Atoms(numbers=structure.atomic_numbers).get_chemical_formula()
@@ -225,8 +225,10 @@ def _name(structure: Structure) -> str:
 
 
 def _program(module: str, package: str, extra: str) -> ModuleType:
-    """Import a quantum chemistry program, or say how to get it."""
+    """Import a quantum chemistry program, or raise with the command that installs it."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise OracleError(f"{package} is not installed; get it with: pip install 'huefield[{extra}]'") from error
+        raise OracleError(
+            f"{package} is not installed; install it with pip install '.[{extra}]' in the source folder of huefield"
+        ) from error

@@ -1,4 +1,4 @@
-"""What is made: how many configurations of what, and how they are split."""
+"""Sampling plan of a data set: molecules, reactions, numbers of configurations, and splits."""
 
 from typing import TypeVar
 
@@ -10,38 +10,38 @@ from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
 SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot")
-"""Training, validation and test from one distribution; reactions never seen; the same molecules when hotter."""
+"""Training, validation and test data of one distribution; unseen reactions; the same molecules at high temperature."""
 
 
 Item = TypeVar("Item", Molecule, Reaction)
 
 
-class Plan(FrozenConfig):
+class SamplingPlan(FrozenConfig):
     """Counts, temperatures and limits."""
 
-    molecules: tuple[str, ...] | None = Field(None, description="names of the molecules; all that there are if None")
-    reactions: tuple[str, ...] | None = Field(None, description="names of the reactions; all that there are if None")
+    molecules: tuple[str, ...] | None = Field(None, description="names of the molecules; all known ones if None")
+    reactions: tuple[str, ...] | None = Field(None, description="names of the reactions; all known ones if None")
     modes_per_molecule: int = Field(45, ge=0, description="normal mode displacements of a molecule")
     dynamics_per_molecule: int = Field(15, ge=0, description="frames of dynamics of a molecule")
     dynamics_k: float = Field(500.0, gt=0, description="temperature of the dynamics")
-    hot_per_molecule: int = Field(8, ge=0, description="frames of hot dynamics of a molecule, of all temperatures")
+    hot_per_molecule: int = Field(8, ge=0, description="frames of hot dynamics of a molecule, over all temperatures")
     hot_k: tuple[float, ...] = Field((1500.0, 2000.0), description="temperatures of the hot dynamics")
     frames_per_reaction: int = Field(85, ge=0, description="most band images of a reaction")
     frames_per_held_out_reaction: int = Field(120, ge=0, description="most band images of a reaction kept for the test")
     validation_share: float = Field(0.08, ge=0, lt=1, description="share of the distribution used for validation")
     test_share: float = Field(0.12, ge=0, lt=1, description="share of the distribution used for its test")
-    closest_angstrom: float = Field(0.005, ge=0, description="configurations closer than this are one and the same")
+    closest_angstrom: float = Field(0.005, ge=0, description="configurations closer than this are duplicates")
     closest_on_path_angstrom: float = Field(0.01, ge=0, description="the same among the band images of a reaction")
     largest_force: float = Field(30.0, gt=0, description="frames with a larger force in eV/Å are dropped")
 
-    def scaled(self, scale: float) -> "Plan":
-        """The plan with all counts multiplied, rounded, and kept above zero where they were."""
+    def scaled(self, scale: float) -> "SamplingPlan":
+        """Multiply all counts and round; positive counts stay positive."""
         counts = [name for name in type(self).model_fields if "_per_" in name]
         values = {name: getattr(self, name) for name in counts}
         return self.model_copy(update={name: max(round(scale * n), 1) if n else 0 for name, n in values.items()})
 
     def dynamics_runs(self) -> list[tuple[float, int]]:
-        """Temperatures and numbers of frames of a molecule's trajectories, the hot ones last; none without frames."""
+        """Temperature and number of frames of each trajectory of a molecule, the hot ones last."""
         hot = range(self.hot_per_molecule)
         runs = [(kelvin, len(hot[start :: len(self.hot_k)])) for start, kelvin in enumerate(self.hot_k)]
         return [run for run in [(self.dynamics_k, self.dynamics_per_molecule), *runs] if run[1]]
@@ -55,8 +55,8 @@ class Plan(FrozenConfig):
         return _chosen(elementary_reactions(), self.reactions, "reaction")
 
 
-PLAN = Plan()
-"""The bundled data set."""
+PLAN = SamplingPlan()
+"""Plan of the bundled data set."""
 
 
 def _chosen(available: list[Item], names: tuple[str, ...] | None, what: str) -> list[Item]:

@@ -1,4 +1,4 @@
-"""Work in several processes, each with one thread."""
+"""Tasks in several processes with one thread each."""
 
 import math
 import multiprocessing
@@ -13,47 +13,47 @@ from typing import Any, TypeAlias
 from huefield.support.errors import HuefieldError
 
 Task: TypeAlias = "partial[None]"
-"""Something to do, which can be sent to another process."""
+"""A task that can be sent to another process."""
 
 
 @dataclass(frozen=True)
 class MakeProgress:
-    """How far the job is: units of work of its present stage."""
+    """Progress of a stage in units of work."""
 
     stage: str
     done: int
     total: int
     resumed: int = 0
-    """Units that an earlier, interrupted run had done."""
+    """Units that an earlier, interrupted run finished."""
     seconds: float = 0.0
-    """Time of this run in the stage."""
+    """Time that this run has spent in the stage."""
 
     @property
     def rate(self) -> float:
-        """Units of this run in a second; 0 before the first."""
+        """Units per second of this run; 0 before the first."""
         return (self.done - self.resumed) / max(self.seconds, 1e-9)
 
     @property
     def seconds_left(self) -> float:
-        """Time that the rest of the stage takes at this rate; infinite before the first unit."""
+        """Estimated time for the rest of the stage; infinite before the first unit."""
         return (self.total - self.done) / self.rate if self.rate else math.inf
 
 
 OnProgress: TypeAlias = Callable[[MakeProgress], Any]
-"""Who is told how far the job is."""
+"""Receives progress."""
 
 
 def run_tasks(
     stage: str, tasks: Sequence[Task], workers: int, report: OnProgress = lambda progress: None, *, resumed: int = 0
 ) -> None:
-    """Run the tasks, in any order; the first one that fails, or an interruption, ends all that is not done.
+    """Run the tasks in any order; the first failure, or an interruption, cancels the unfinished ones.
 
     Args:
-        stage: what the work is called in reports.
-        tasks: the work.
-        workers: processes.
-        report: is told at the beginning and after each task how far the stage is.
-        resumed: tasks of the stage that need not be done any more, for the reports.
+        stage: name of the stage in reports.
+        tasks: tasks to run.
+        workers: number of processes.
+        report: called at the start and after each task.
+        resumed: tasks of the stage that an earlier run finished, for the reports.
     """
     if workers < 1:
         raise HuefieldError(f"workers must be at least 1, but is {workers}")
@@ -69,7 +69,7 @@ def run_tasks(
             future.result()
             report(MakeProgress(stage, done, total, resumed, time.monotonic() - start))
     except BaseException:
-        # A task may have minutes to go. What is finished is in files, written whole: nothing is lost by ending it here.
+        # A task may take minutes. Finished units are files, written atomically: terminating workers loses nothing.
         pool.shutdown(wait=False, cancel_futures=True)
         for worker in set(multiprocessing.active_children()) - others:
             worker.terminate()
@@ -78,6 +78,6 @@ def run_tasks(
 
 
 def _one_thread() -> None:
-    """Keep numerical libraries that are not loaded yet to one thread, so that processes do not fight for cores."""
+    """Limit numerical libraries that are not loaded yet to one thread, so that processes do not compete for cores."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"

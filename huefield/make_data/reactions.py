@@ -1,4 +1,4 @@
-"""Elementary reactions: two end points whose atoms match, row by row, by construction.
+"""Elementary reactions: two end points with the same order of atoms.
 
 Each end point is a Z-matrix with textbook bond lengths and angles; the oracle relaxes it.
 """
@@ -27,7 +27,7 @@ HELD_OUT = (
     "malonaldehyde hydrogen transfer",
     "methyl isocyanide to acetonitrile",
 )
-"""Reactions kept for a test: nothing of their formulas is in the other splits."""
+"""Reactions held out for a test: their formulas are not in any other split."""
 
 PATHS = {
     "hydrogen cyanide to isocyanide": (
@@ -123,7 +123,7 @@ PATHS = {
 
 
 def elementary_reactions() -> list[Reaction]:
-    """All of them, in a fixed order."""
+    """All reactions, in a fixed order."""
     return [_reaction(name, *ends) for name, ends in PATHS.items()]
 
 

@@ -1,4 +1,4 @@
-"""An oracle as ASE's optimisers and integrators see it, and geometries that are minima."""
+"""Oracles as ASE calculators, and geometry relaxation."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from huefield.support.errors import HuefieldError
 
 
 class SamplingError(HuefieldError):
-    """A molecule or a reaction gave no usable configurations; the message says why."""
+    """A molecule or reaction gave no usable configurations; the message says why."""
 
 
 class OracleCalculator(Calculator):
-    """An oracle behind ASE's interface."""
+    """ASE calculator that calls an oracle."""
 
     implemented_properties = [  # noqa: RUF012 - ASE's interface
         "energy",
@@ -34,7 +34,7 @@ class OracleCalculator(Calculator):
     def calculate(
         self, atoms: Atoms | None = None, properties: Any = None, system_changes: Sequence[str] = all_changes
     ) -> None:
-        """Label the atoms."""
+        """Compute energy and forces of the atoms."""
         super().calculate(atoms, properties or ["energy"], system_changes)  # type: ignore[no-untyped-call]
         given: Any = self.atoms
         labelled = self.oracle.label(Structure(given.numbers.astype(np.uint8), given.positions.copy()))
@@ -43,7 +43,7 @@ class OracleCalculator(Calculator):
 
 @dataclass(frozen=True)
 class Relaxation:
-    """When a geometry counts as a minimum."""
+    """Convergence criteria of a relaxation."""
 
     fmax_ev_per_angstrom: float = 0.005
     max_steps: int = 500
@@ -53,7 +53,7 @@ RELAXATION = Relaxation()
 
 
 def atoms_of(numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], oracle: AbstractOracle) -> Atoms:
-    """ASE's atoms with the oracle as their calculator."""
+    """``ase.Atoms`` with the oracle as calculator."""
     return Atoms(numbers=numbers, positions=positions, calculator=OracleCalculator(oracle))
 
 
@@ -63,7 +63,7 @@ def relaxed(
     oracle: AbstractOracle,
     relaxation: Relaxation = RELAXATION,
 ) -> Float[np.ndarray, "N 3"]:
-    """The minimum below a geometry."""
+    """Relax a geometry to the nearest minimum."""
     atoms = atoms_of(numbers, positions, oracle)
     if not BFGS(atoms, logfile=None).run(relaxation.fmax_ev_per_angstrom, relaxation.max_steps):
         largest = np.linalg.norm(atoms.get_forces(), axis=1).max()

@@ -1,8 +1,8 @@
-"""Configurations about equilibria: thermal displacements along normal modes, and Langevin dynamics.
+"""Configurations near equilibria: thermal displacements along normal modes, and Langevin dynamics.
 
 Normal modes, as ANI-1x samples them, with classical statistics: at a temperature T drawn uniformly, each mode with
 the angular frequency ω has the mass-weighted displacement Q ~ N(0, kT/ω²), so that ½ω²Q² is kT/2 on average. Modes
-softer than a floor are treated as if they had its frequency: a harmonic torsion would leave the molecule's bonds.
+softer than a floor get the frequency of the floor, as large harmonic displacements along a torsion would break bonds.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ PER_CM = 2 * np.pi * units._c * 100.0 / units._e**0.5 * units._amu**0.5 * 1e-10
 """Angular frequency, in (eV/Å²/amu)^½, of a wave number of 1/cm."""
 
 ONE_PIECE = 1.6
-"""A molecule is whole while each atom is within this many sums of covalent radii of the rest."""
+"""A molecule counts as one piece while neighbours are within this multiple of the sum of their covalent radii."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class DynamicsSettings:
     equilibration_steps: int = 100
     steps_between_frames: int = 40
     attempts: int = 5
-    """Trajectories that may fall apart before the molecule is given up."""
+    """Number of trajectories in which the molecule may dissociate before it is given up."""
 
 
 MODES, DYNAMICS = ModeSettings(), DynamicsSettings()
@@ -63,7 +63,7 @@ class NormalModes:
 def hessian(
     numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], oracle: AbstractOracle, step: float
 ) -> Float[np.ndarray, "3*N 3*N"]:
-    """Second derivatives in eV/Å², from central differences of the forces."""
+    """Second derivatives in eV/Å² by central differences of the forces."""
 
     def forces(shift: Float[np.ndarray, " D"]) -> np.ndarray:
         labelled = oracle.label(Structure(numbers, positions + shift.reshape(-1, 3)))
@@ -76,7 +76,7 @@ def hessian(
 def normal_modes(
     numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"], second: Float[np.ndarray, "3*N 3*N"]
 ) -> NormalModes:
-    """Vibrations from second derivatives, with the rigid motions projected out."""
+    """Vibrations from second derivatives with rigid motions projected out."""
     root_mass = np.repeat(np.sqrt(atomic_masses[numbers]), 3)
     rigid = np.concatenate([shifts(len(positions)), rotations(positions, positions.mean(0))])
     rigid = rigid.reshape(len(rigid), -1) * root_mass
@@ -113,7 +113,7 @@ def sample_dynamics(
     rng: np.random.Generator,
     settings: DynamicsSettings = DYNAMICS,
 ) -> tuple[Float[np.ndarray, "n N 3"], int]:
-    """Frames of Langevin dynamics, and how often it was started anew because the molecule fell apart."""
+    """Frames of Langevin dynamics, and the number of restarts after the molecule dissociated."""
     frames: list[np.ndarray] = []
     for restarts in range(settings.attempts):
         try:
@@ -124,10 +124,10 @@ def sample_dynamics(
                     break
                 frames.append(frame)
         except OracleError:
-            pass  # a broken bond without self-consistency: the trajectory ends there
+            pass  # no self-consistency, as with a broken bond: the trajectory ends here
         if len(frames) == num_frames:
             return np.array(frames).reshape(-1, *positions.shape), restarts
-    raise SamplingError(f"the molecule fell apart {settings.attempts} times at {temperature_k:.0f} K")
+    raise SamplingError(f"the molecule dissociated {settings.attempts} times at {temperature_k:.0f} K")
 
 
 def _trajectory(
@@ -148,7 +148,7 @@ def _trajectory(
         settings.timestep_fs * units.fs,
         temperature_K=temperature_k,
         friction=settings.friction_per_fs / units.fs,
-        fixcm=False,  # what ASE advises for small systems; frames are centred
+        fixcm=False,  # as ASE recommends for small systems; frames are centred below
         rng=rng,
     )
     dynamics.run(settings.equilibration_steps)

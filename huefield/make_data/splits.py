@@ -1,16 +1,16 @@
-"""Which split a configuration belongs to."""
+"""Assignment of configurations to splits."""
 
 import numpy as np
 
 from huefield.core.structure import Structure
-from huefield.make_data.plan import Plan
+from huefield.make_data.plan import SamplingPlan
 from huefield.make_data.reactions import HELD_OUT
 
 
-def assigned_splits(structures: list[Structure], plan: Plan, *, rng: np.random.Generator) -> list[str]:
-    """The name of each structure's split.
+def assigned_splits(structures: list[Structure], plan: SamplingPlan, *, rng: np.random.Generator) -> list[str]:
+    """Name of the split of each structure.
 
-    Held-out reactions and hot dynamics are tests of their own; all else is one distribution, dealt at random.
+    Held-out reactions and hot dynamics have test sets of their own; all other structures are split at random.
     """
     hot = tuple(f": dynamics at {kelvin:.0f} K" for kelvin in plan.hot_k)
     held_out = {f"reaction: {name}" for name in HELD_OUT}

@@ -1,4 +1,4 @@
-"""Which configurations are too alike to keep both, and which of many tell the most."""
+"""Removal of near-duplicates, and selection of diverse configurations."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
@@ -9,10 +9,10 @@ from huefield.make_data.geometry import pair_distances
 def spread_out(
     configurations: Float[np.ndarray, "n N 3"], num_frames: int, first: list[int], closest_angstrom: float
 ) -> Int[np.ndarray, " k"]:
-    """Indices of configurations that are far from one another.
+    """Indices of diverse configurations by farthest point sampling.
 
-    Begins with those of ``first``, then always takes the one that is farthest from all taken so far, and stops at
-    ``num_frames`` or when what is left is closer than ``closest_angstrom`` (root mean square over pair distances).
+    Starts with ``first``, then adds the configuration farthest from all selected ones, until there are ``num_frames``
+    or all others are closer than ``closest_angstrom`` (root mean square over pair distances).
     """
     features = np.array([pair_distances(positions) for positions in configurations])
     nearest = np.full(len(features), np.inf)
@@ -31,7 +31,7 @@ def spread_out(
 
 
 def fingerprint(numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, " P"]:
-    """Pair distances, sorted within each pair of elements: the same for any order of equal atoms, place and turn."""
+    """Pair distances sorted within each pair of elements: invariant to permutations, shifts and rotations."""
     first, second = np.triu_indices(len(numbers), 1)
     low, high = np.minimum(numbers[first], numbers[second]), np.maximum(numbers[first], numbers[second])
     distances = pair_distances(positions)
@@ -41,7 +41,7 @@ def fingerprint(numbers: UInt8[np.ndarray, " N"], positions: Float[np.ndarray, "
 def distinct(
     numbers: list[UInt8[np.ndarray, " _"]], positions: list[Float[np.ndarray, "_ 3"]], closest_angstrom: float
 ) -> Bool[np.ndarray, " n"]:
-    """Which configurations are not within ``closest_angstrom`` of an earlier one of the same formula."""
+    """Mask of configurations farther than ``closest_angstrom`` from every earlier one of the same formula."""
     keep = np.zeros(len(numbers), bool)
     seen: dict[tuple[int, ...], list[np.ndarray]] = {}
     for index, (elements, place) in enumerate(zip(numbers, positions, strict=True)):

@@ -1,7 +1,7 @@
-"""Units of work: a molecule, a reaction or a handful of frames to label, each finished once and kept in a file.
+"""Units of work: a molecule, a reaction or some frames to label, each computed once and saved in a file.
 
-A unit is a function of its arguments and a seed, so that neither the number of workers nor an interruption changes
-what it gives. Its result is written whole or not at all; what failed is a result too, and says why.
+A unit depends on its arguments and a seed only, so that neither the number of workers nor an interruption changes its
+result. Results are written atomically; a failure is saved as a result with its reason.
 """
 
 import io
@@ -19,7 +19,7 @@ from huefield.make_data.geometry import bonds, num_fragments
 from huefield.make_data.molecules import Molecule
 from huefield.make_data.neb import reaction_path
 from huefield.make_data.oracles import AbstractOracle, OracleError
-from huefield.make_data.plan import Plan
+from huefield.make_data.plan import SamplingPlan
 from huefield.make_data.reactions import HELD_OUT, Reaction
 from huefield.make_data.relax import SamplingError, relaxed
 from huefield.make_data.sampling import (
@@ -34,24 +34,26 @@ from huefield.make_data.thinning import spread_out
 from huefield.support.files import write_bytes
 
 SHAKE_ANGSTROM = 0.05
-"""Atoms are moved by this much before a molecule is relaxed, so that it does not stay on a symmetric saddle."""
+"""Displacement of atoms before a relaxation, so that it does not end on a symmetric saddle point."""
 
 
 @dataclass(frozen=True, eq=False)
 class UnitResult:
-    """Structures that a unit gave, and what is worth remembering about how."""
+    """Structures of a unit, and a record of how they were made."""
 
     structures: list[Structure]
     record: dict[str, Any] = field(default_factory=dict)
 
 
 def unit_rng(seed: int, name: str) -> np.random.Generator:
-    """The random numbers of a unit: its own, whoever works on it and when."""
+    """Random numbers of a unit, independent of the process that runs it and of the order."""
     return np.random.default_rng([seed, crc32(name.encode())])
 
 
-def sample_molecule(molecule: Molecule, plan: Plan, oracle: AbstractOracle, rng: np.random.Generator) -> UnitResult:
-    """Configurations of a molecule about its minimum: normal modes, dynamics, and hot dynamics."""
+def sample_molecule(
+    molecule: Molecule, plan: SamplingPlan, oracle: AbstractOracle, rng: np.random.Generator
+) -> UnitResult:
+    """Sample a molecule near its minimum: normal modes, dynamics, and hot dynamics."""
     numbers = molecule.numbers
     shaken = molecule.positions + SHAKE_ANGSTROM * rng.standard_normal(molecule.positions.shape)
     minimum = relaxed(numbers, shaken, oracle)
@@ -69,8 +71,8 @@ def sample_molecule(molecule: Molecule, plan: Plan, oracle: AbstractOracle, rng:
     return UnitResult(structures, record)
 
 
-def sample_reaction(reaction: Reaction, plan: Plan, oracle: AbstractOracle) -> UnitResult:
-    """Images of all bands of a reaction that differ from one another, the end points and the top among them."""
+def sample_reaction(reaction: Reaction, plan: SamplingPlan, oracle: AbstractOracle) -> UnitResult:
+    """Select distinct images from all bands of a reaction, always with the end points and the top."""
     path = reaction_path(reaction, oracle)
     images = path.bands.shape[1]
     flat = path.bands.reshape(-1, *path.bands.shape[2:])
@@ -90,7 +92,7 @@ def sample_reaction(reaction: Reaction, plan: Plan, oracle: AbstractOracle) -> U
 
 
 def label_structures(structures: list[Structure], largest_force: float, oracle: AbstractOracle) -> UnitResult:
-    """The structures with labels, without those that the oracle cannot label or that have too large a force."""
+    """Label structures, and drop those that the oracle cannot label or that have too large a force."""
     labelled: list[Structure] = []
     dropped = {"unlabelled": 0, "force too large": 0}
     for structure in structures:
@@ -107,7 +109,7 @@ def label_structures(structures: list[Structure], largest_force: float, oracle: 
 
 
 def finish_unit(path: Path, work: Callable[[], UnitResult]) -> None:
-    """Do the work unless its result is there, and keep the result; a failure is kept with its reason."""
+    """Compute a unit unless its result exists, and save the result or the reason of a failure."""
     if path.exists():
         return
     try:
@@ -118,7 +120,7 @@ def finish_unit(path: Path, work: Callable[[], UnitResult]) -> None:
 
 
 def read_unit(path: Path) -> UnitResult:
-    """The result of a finished unit."""
+    """Read the result of a finished unit."""
     with np.load(path, allow_pickle=False) as content:
         count = len(content["groups"])
         structures = [
@@ -150,6 +152,6 @@ def _encoded(result: UnitResult) -> bytes:
 
 
 def _structure(numbers: np.ndarray, positions: np.ndarray, group: str) -> Structure:
-    """A structure about its centre whose positions are single precision numbers, as they will be stored."""
+    """Centred structure with positions rounded to single precision, as they are stored."""
     centred = (positions - positions.mean(0)).astype(np.float32).astype(np.float64)
     return Structure(numbers, centred, group=group)

@@ -1,1 +1,1 @@
-"""The paper's table and figures made anew, with our rows beside its own."""
+"""Reproduction of the paper's table and figures, with rows of our own beside the published ones."""

@@ -1,8 +1,8 @@
-"""How to run a table of the paper's size: on one GPU, on a node with several, as a job array."""
+"""Commands that run a table of the paper's size: on one GPU, on a node with several, or as a job array."""
 
 import shlex
 
-from huefield.reproduce.plan import RUN, PaperSize, Plan
+from huefield.reproduce.plan import RUN, PaperSize, TablePlan
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.training.config import to_yaml
@@ -11,15 +11,15 @@ from huefield.training.job import CONFIG
 SCRIPT = "members.sh"
 
 
-def written_commands(plan: Plan, command: str) -> str:
-    """Write a configuration for each row and a script for a queue, and say what to do with them.
+def written_commands(plan: TablePlan, command: str) -> str:
+    """Write a configuration for each row and a Slurm script, and return instructions.
 
     Args:
-        plan: what is to be trained.
-        command: that of the table itself.
+        plan: rows and seeds to train.
+        command: the command that makes the table.
     """
     if not isinstance(plan.size, PaperSize):
-        raise HuefieldError("--commands is for --size paper; the small size trains everything in one command")
+        raise HuefieldError("--commands needs --size paper; --size mini trains everything in one command")
     folders = [job.folder(plan.out) for job in plan.jobs]
     configs = [plan.size.config(job, plan.out) for job in plan.jobs]
     for folder, config in zip(folders, configs, strict=True):
@@ -35,27 +35,26 @@ def written_commands(plan: Plan, command: str) -> str:
 One GPU, one member after the other:
   {command}
 
-A node with several GPUs: members are spread over them, and batches over what is left.
+A node with several GPUs (members are spread over the devices, and batches over the remaining ones):
 {trains}
 
 Slurm, a job for each member of each row:
   sbatch {shlex.quote(str(script))}
 
-Choose one of them: each goes on where it was when it is started again, but the second refuses to start beside
-members that one of the others has trained. When members are trained, the first command puts them together and makes
-the table.
+Choose one way. Each resumes when it is started again, but the second refuses a folder in which another way has
+trained members. When all members are trained, the first command assembles them and makes the table.
 """
 
 
 def _script(folders: list[str], members: int) -> str:
-    """For Slurm. Whoever is stopped before the time limit has saved, ends with 130 and is queued again."""
+    """Slurm script. A job that is stopped before the time limit saves, ends with 130 and is queued again."""
     rows = "\n".join(f"  {shlex.quote(folder)}" for folder in folders)
     return f"""#!/bin/bash
 #SBATCH --array=0-{len(folders) * members - 1}
 #SBATCH --gpus=1
 #SBATCH --requeue
 #SBATCH --signal=TERM@120
-# Add what your queue wants: --time, --partition, --cpus-per-task, --mem; activate the environment that has huefield.
+# Add the options of your queue: --time, --partition, --cpus-per-task, --mem; activate the environment with huefield.
 rows=(
 {rows}
 )

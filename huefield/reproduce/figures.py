@@ -1,4 +1,4 @@
-"""Figures of a table: the paper's reliability diagrams, and all rows beside each other."""
+"""Figures of a table: the paper's reliability diagrams, and the NLL of all rows."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,17 +14,17 @@ from huefield.evaluation.report import curve_plots as draw
 from huefield.evaluation.report.figures import saved_figure
 from huefield.evaluation.report.tables import number
 from huefield.reproduce.rows import ROWS
-from huefield.reproduce.table import QUANTITIES, REFERENCE, Quantity, Table
+from huefield.reproduce.table import QUANTITIES, REFERENCE, ScoredQuantity, Table
 from huefield.support.plots import MODELS
 
 UNITS = {"energy": "eV", "forces": "eV/Å"}
 TITLE_WIDTH = 24
-"""Letters in a line above a panel."""
+"""Characters per line of a panel's title."""
 IN_DIAGRAMS = ("vanilla", "white", "colored", "colored-atom")
 
 
 def save_table_figures(table: Table, folder: Path) -> list[Path]:
-    """Draw everything that there are results for; the files, PNG before PDF of each."""
+    """Draw all figures for which there are results; returns the files, PNG before PDF."""
     figures: dict[str, Callable[[], Figure | None]] = {
         "reliability": lambda: reliability_figure(table),
         "calibrated": lambda: reliability_figure(table, method="isotonic"),
@@ -34,11 +34,11 @@ def save_table_figures(table: Table, folder: Path) -> list[Path]:
 
 
 def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:
-    """[J23] Figs. 2 and 3: RMSE against RMV in bins of equal counts, a column for each model, a line for each seed.
+    """[J23] Figs. 2 and 3: RMSE against RMV in bins of equal counts; one column per model, one line per seed.
 
     Args:
-        table: the results; the test that is like the training data is drawn.
-        method: of calibration.
+        table: the results; the first test set is drawn.
+        method: calibration method.
     """
     rows = [row for row in IN_DIAGRAMS if table.seeds(row)]
     if not rows:
@@ -53,7 +53,7 @@ def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:
                 ax.set_title(ROWS[row].title)
             if not any(len(curve.rmv) for curve in curves[row]):
                 ax.set_axis_off()
-                ax.text(0.5, 0.5, "too few for a diagram", ha="center", va="center", transform=ax.transAxes)
+                ax.text(0.5, 0.5, "too few data for a diagram", ha="center", va="center", transform=ax.transAxes)
                 continue
             draw.draw_diagonal(ax, *shown)
             for curve in curves[row]:
@@ -64,7 +64,7 @@ def reliability_figure(table: Table, *, method: str = "none") -> Figure | None:
     return figure
 
 
-def _curves(table: Table, row: str, quantity: Quantity, method: str) -> list[Reliability]:
+def _curves(table: Table, row: str, quantity: ScoredQuantity, method: str) -> list[Reliability]:
     found = (table.results[row][seed]["tests"][table.first_test].get(method) for seed in table.seeds(row))
     curves = [scores[quantity]["reliability"] for scores in found if scores and scores[quantity]]
     return [
@@ -73,17 +73,17 @@ def _curves(table: Table, row: str, quantity: Quantity, method: str) -> list[Rel
     ]
 
 
-def _say_scores(ax: Axes, table: Table, row: str, quantity: Quantity, method: str) -> None:
-    ence, rzv = (table.estimate(row, table.first_test, quantity, m, method=method).mean for m in ("ence", "rzv"))
+def _say_scores(ax: Axes, table: Table, row: str, quantity: ScoredQuantity, method: str) -> None:
+    ence, rzv = (table.mean(row, table.first_test, quantity, m, method=method).mean for m in ("ence", "rzv"))
     text = f"ENCE {number(ence, 2)}\nRZV {number(rzv, 2)}"
     ax.text(0.96, 0.05, text, ha="right", va="bottom", fontsize=6.5, transform=ax.transAxes)
 
 
 def rows_figure(table: Table) -> Figure | None:
-    """NLL of all rows on all tests, less white noise's of the same seed: a point for each seed, a bar for their mean.
+    """Difference of the NLL to white noise for all rows and test sets: one point per seed, a bar for the mean.
 
-    Seeds differ more than rows do. Where white noise was not trained, it is the NLL itself. What lies far to the right
-    of all others, as vanilla often does, is a number at the edge.
+    Differences are taken seed by seed, as seeds differ more than rows do; without a white row the NLL itself is drawn.
+    A value far outside of the others, as vanilla's often is, becomes a number at the edge.
     """
     rows = [row for row in table.rows if table.seeds(row)][::-1]
     panels = [(q, test) for q in QUANTITIES for test in table.tests if _known(table, rows, test, q)]
@@ -106,11 +106,11 @@ def rows_figure(table: Table) -> Figure | None:
     return figure
 
 
-def _known(table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> bool:
-    return any(np.isfinite(table.estimate(row, test, quantity, "nll").mean) for row in rows)
+def _known(table: Table, rows: Sequence[str], test: str, quantity: ScoredQuantity) -> bool:
+    return any(np.isfinite(table.mean(row, test, quantity, "nll").mean) for row in rows)
 
 
-def _draw_rows(ax: Axes, table: Table, rows: Sequence[str], test: str, quantity: Quantity) -> None:
+def _draw_rows(ax: Axes, table: Table, rows: Sequence[str], test: str, quantity: ScoredQuantity) -> None:
     less = REFERENCE if table.seeds(REFERENCE) else None
     values = {row: table.values(row, test, quantity, "nll", less=less) for row in rows}
     noisy = np.concatenate([found for row, found in values.items() if row != "vanilla"] or list(values.values()))

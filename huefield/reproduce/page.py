@@ -1,4 +1,4 @@
-"""A page that sets our rows beside the paper's."""
+"""HTML page of a table, with our rows beside the published ones."""
 
 from collections.abc import Sequence
 from html import escape
@@ -15,7 +15,7 @@ from huefield.reproduce.table import (
     METHODS,
     QUANTITIES,
     REFERENCE,
-    Estimate,
+    SeedMean,
     Table,
     published_digits,
 )
@@ -25,26 +25,26 @@ TITLES = {"energy": "Energies (eV)", "forces": "Force components (eV/Å)"}
 CAPTIONS = {
     "reliability": (
         "Reliability",
-        "Root mean squared error against root mean variance in bins of equal counts, a line for each seed of the data "
-        "split. On the dashed line the uncertainty is as large as the error; above it the model is too sure of itself.",
+        "Root mean squared error (RMSE) against root mean variance (RMV) in bins of equal counts, one line per seed of "
+        "the data split. On the dashed line the uncertainty equals the error; above it the model is overconfident.",
     ),
     "calibrated": ("The same after isotonic regression on validation data", ""),
     "rows": (
         "Negative log likelihood of all rows",
-        "Less that of white noise, seed by seed, where that was trained: left of the grey line is better. A point for "
-        "each seed and a bar for their mean. What is far off is a number at the edge.",
+        "Difference to white noise, seed by seed, if white noise was trained: left of the grey line is better. One "
+        "point per seed and a bar for their mean. A number at the edge is a value outside of the figure.",
     ),
 }
 
 
 def write_page(path: Path, table: Table, figures: Sequence[Path], notes: Sequence[str]) -> None:
-    """Write the page, whole or not at all.
+    """Write the page atomically.
 
     Args:
-        path: of the HTML file.
+        path: the HTML file.
         table: the results.
-        figures: files of :func:`save_table_figures`.
-        notes: sentences under the title.
+        figures: files that :func:`save_table_figures` wrote.
+        notes: sentences below the title.
     """
     parts = [
         Part("paper", "The table of the paper", _paper(table)),
@@ -60,20 +60,20 @@ def _figure(path: Path) -> str:
     return image(path, *CAPTIONS[path.stem.split("-")[0]])
 
 
-def _cell(found: Estimate, digits: int | None, *, first: bool = False) -> Cell:
+def _cell(found: SeedMean, digits: int | None, *, first: bool = False) -> Cell:
     margin = f"± {number(found.margin, digits)}" if found.margin == found.margin else ""
     return Cell(number(found.mean, digits), margin, first=first)
 
 
 def _paper(table: Table) -> str:
-    """Ours above, the paper's below, energies and forces apart."""
+    """Our rows above the published ones, for energies and for forces."""
     bodies = []
     for quantity in QUANTITIES:
         ours: list[Row] = [
             [
                 row_head(table.titled(row)),
                 *(
-                    _cell(table.estimate(row, table.first_test, quantity, name), metric.digits)
+                    _cell(table.mean(row, table.first_test, quantity, name), metric.digits)
                     for name, metric in zip(METRICS, PAPER, strict=True)
                 ),
             ]
@@ -92,28 +92,27 @@ def _paper(table: Table) -> str:
         bodies += [Rows(f"{TITLES[quantity]}: {table.title}", ours), Rows(f"{TITLES[quantity]}: the paper", theirs)]
     heads = [Cell("model", words=True), *(Cell(f"{m.heading} {m.better}".strip()) for m in PAPER)]
     return (
-        "<p>Ensembles as they were trained, without calibration, on the test that is like the training data. Means "
-        "over seeds of the data split; small numbers are half the width of 95 % intervals over seeds.</p>"
-        + html_table(heads, bodies)
+        "<p>Uncalibrated ensembles on the test set with the distribution of the training data. Means over seeds of the "
+        "data split; small numbers are half widths of 95 % intervals over seeds.</p>" + html_table(heads, bodies)
     )
 
 
 def _against(table: Table, test: str) -> str:
-    """NLL and ENCE less those of white noise, seed by seed."""
+    """Differences of NLL and ENCE to white noise, seed by seed."""
     rows: list[Row] = [
         [
             row_head(table.titled(row)),
             *(
-                _cell(table.estimate(row, test, quantity, metric, less=REFERENCE), 3, first=metric == "nll")
+                _cell(table.mean(row, test, quantity, metric, less=REFERENCE), 3, first=metric == "nll")
                 for quantity in QUANTITIES
                 for metric in ("nll", "ence")
             ),
             *(
-                _cell(table.estimate(row, test, quantity, "rmse"), None, first=quantity == "energy")
+                _cell(table.mean(row, test, quantity, "rmse"), None, first=quantity == "energy")
                 for quantity in QUANTITIES
             ),
             *(
-                _cell(table.estimate(row, test, "joint", "nll", less=other), 2, first=other is None)
+                _cell(table.mean(row, test, "joint", "nll", less=other), 2, first=other is None)
                 for other in JOINT.values()
             ),
         ]
@@ -121,19 +120,19 @@ def _against(table: Table, test: str) -> str:
         if table.seeds(row)
     ]
     heads = [Cell("model", words=True), *(Cell(text) for text in ("NLL", "ENCE") * 2), Cell("energy"), Cell("force")]
-    groups = [("", 1), ("energies, less white", 2), ("forces, less white", 2), ("RMSE", 2), ("joint NLL", 3)]
-    joint = ["as it is" if other is None else name for name, other in JOINT.items()]
+    groups = [("", 1), ("energies, minus white", 2), ("forces, minus white", 2), ("RMSE", 2), ("joint NLL", 3)]
+    joint = ["value" if other is None else name for name, other in JOINT.items()]
     return html_table([*heads, *map(Cell, joint)], [Rows("", rows)], groups)
 
 
 def _calibrations(table: Table) -> str:
-    """NLL and ENCE of each row with each method."""
+    """NLL and ENCE of each row with each calibration method."""
     bodies = []
     for quantity in QUANTITIES:
         for metric in ("nll", "ence"):
             rows: list[Row] = []
             for row in table.rows:
-                found = [table.estimate(row, table.first_test, quantity, metric, method=m) for m in METHODS]
+                found = [table.mean(row, table.first_test, quantity, metric, method=m) for m in METHODS]
                 rows.append(
                     [row_head(table.titled(row)), *(_cell(e, 2) if e.mean == e.mean else Cell(UNKNOWN) for e in found)]
                 )

@@ -1,4 +1,4 @@
-"""How much is trained: the paper's size, and one for a pair of cores."""
+"""What to train for a table: rows and seeds, at the paper's size or at a size for two cores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from typing import Literal
 
 from huefield.noise import NoiseConfig, VanillaNoise
 from huefield.potentials import PaiNN
-from huefield.reproduce.rows import PAPER, Row, all_rows, rows_named
+from huefield.reproduce.rows import PAPER, ModelRow, all_rows, rows_named
 from huefield.reproduce.sources import FEW, AbstractSource, source_of
 from huefield.support.errors import HuefieldError
 from huefield.support.files import require_free
@@ -23,86 +23,86 @@ from huefield.training.stages import SquaredErrorStage, Stage
 
 MINI_POTENTIAL = PaiNN.Config(features=32)
 RUN, MEAN = "run", "mean"
-"""Folders of a row's training, and of the stage that all rows share."""
+"""Folders of a row's training run and of the first stage, which all rows share."""
 
-Showing = Callable[[str], AbstractContextManager[Report]]
-"""Given what is trained, what is told how far it is."""
+ShowProgress = Callable[[str], AbstractContextManager[Report]]
+"""Opens a progress display for the training with this title."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row for one data set and seed."""
+    """One row on one data set with one seed."""
 
     source: AbstractSource
     seed: int
-    row: Row
+    row: ModelRow
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Data set, seed and row in words."""
         return f"{self.source.title}, seed {self.seed}: {self.row.title}"
 
     def shared(self, out: Path) -> Path:
-        """The folder of all rows that share a split."""
+        """Folder of all rows with the same data and seed."""
         return out / self.source.name / f"seed-{self.seed}"
 
     def folder(self, out: Path) -> Path:
-        """Where it is kept."""
+        """Folder of this row."""
         return self.shared(out) / self.row.name
 
 
 class AbstractSize(ABC):
-    """Networks and steps."""
+    """Size of the networks and length of the training."""
 
     @property
     @abstractmethod
     def about(self) -> str:
-        """A sentence for readers of the table."""
+        """Describe the size in one sentence, for readers of the table."""
 
     @abstractmethod
     def config(self, job: Job, out: Path) -> TrainConfig:
-        """Of the training of a row; what it starts from must be there when it runs."""
+        """Training configuration of a row; the model it starts from must exist when it runs."""
 
     def configs(self, job: Job, out: Path) -> tuple[TrainConfig, ...]:
-        """Of all that is trained for a row."""
+        """Configurations of every training that a row needs."""
         return (self.config(job, out),)
 
     @abstractmethod
-    def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
-        """Train a row, or go on with it; its ensemble is then in the folder of its run."""
+    def train(self, job: Job, out: Path, showing: ShowProgress, should_stop: Callable[[], bool]) -> None:
+        """Train a row or resume it; the ensemble is saved in the folder of the run."""
 
 
 @dataclass(frozen=True)
 class MiniSize(AbstractSize):
-    """For a pair of cores: small networks, few steps, and a first stage that is trained once.
+    """Size for two cores: small networks, few steps, and a first stage that all rows of a seed share.
 
-    Squared errors train the mean of each ensemble once for each seed, as the first stage of all rows: noise outputs
-    have no part in that stage, so that it is the same as if each row had trained its own. From there vanilla goes on
-    with squared errors for as many steps as the others have of likelihoods.
+    The first stage trains the means with squared errors. Noise outputs take no part in it, so sharing it gives the
+    same result as training it for each row. Vanilla then continues with squared errors for as many steps as the other
+    rows train with likelihoods.
     """
 
     potential: PaiNN.Config = MINI_POTENTIAL
     steps: tuple[int, int, int] = (4000, 600, 1200)
-    """Of squared error, β-NLL and NLL."""
+    """Steps of squared error, β-NLL and NLL."""
     members: int = 5
     validate_every: int = 200
     rate: float = 1e-2
-    """Of squared errors, at first."""
+    """Initial learning rate of the squared-error stage."""
     noise_rate: float = 5e-4
-    """Of likelihoods, at first."""
+    """Initial learning rate of the likelihood stages."""
 
     @property
     def about(self) -> str:
-        """How small it is."""
+        """Members, features and steps."""
         steps = " + ".join(map(str, self.steps))
         return f"Ensembles of {self.members}, PaiNN with {self.potential.features} features, {steps} steps."
 
     def mean(self, job: Job, out: Path) -> TrainConfig:
-        """The first stage, which all rows share."""
+        """Configuration of the first stage, which all rows share."""
         return self._config(job, out, VanillaNoise.Config(), self._stages()[:1])
 
     def config(self, job: Job, out: Path) -> TrainConfig:
-        """What a row does with the mean."""
+        """Configuration of the later stages, which start from the shared means."""
         later = self._stages()[1:]
         if isinstance(job.row.noise, VanillaNoise.Config):
             decay, steps = presets.LOWEST_RATE / self.noise_rate, sum(stage.steps for stage in later)
@@ -111,16 +111,16 @@ class MiniSize(AbstractSize):
         return config.model_copy(update={"start_from": job.shared(out) / MEAN / MODEL})
 
     def configs(self, job: Job, out: Path) -> tuple[TrainConfig, ...]:
-        """The mean and what a row does with it."""
+        """The shared first stage and the later stages of the row."""
         return self.mean(job, out), self.config(job, out)
 
-    def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
-        """The mean first, where it is not there."""
+    def train(self, job: Job, out: Path, showing: ShowProgress, should_stop: Callable[[], bool]) -> None:
+        """Train the shared means if they are missing, then the row."""
         mean = job.shared(out) / MEAN
         if (mean / MODEL).exists():
             require_made_with(self.mean(job, out), mean)
         else:
-            require_free(mean)  # or each time that it is looked again, data would be read and announced
+            require_free(mean)  # fail before the data are read if another process trains the means
             with showing(f"{job.source.title}, seed {job.seed}: the mean, for all rows") as report:
                 train(self.mean(job, out), mean, report=report, should_stop=should_stop)
         with showing(job.title) as report:
@@ -145,17 +145,17 @@ class MiniSize(AbstractSize):
 
 @dataclass(frozen=True)
 class PaperSize(AbstractSize):
-    """The paper's setting: each row goes through all three stages, member by member.
+    """The paper's setting: each row trains all three stages, one member after the other.
 
-    docs/reproduction.md lists what the paper leaves open.
+    docs/reproduction.md lists the settings that the paper does not state.
     """
 
     dry_run: bool = False
-    """Two steps of each stage instead of millions: shows that everything runs, and how long a step takes."""
+    """Two steps of each stage instead of millions, to see that everything runs and how long a step takes."""
 
     @property
     def about(self) -> str:
-        """That of the paper, or a warning."""
+        """Name the paper's size, or warn that this is a dry run."""
         if self.dry_run:
             return "A DRY RUN with two steps of each stage: its numbers mean nothing."
         return "Networks and steps of the paper, ensembles of five."
@@ -168,10 +168,10 @@ class PaperSize(AbstractSize):
             stages = tuple(stage.model_copy(update={"steps": 2}) for stage in stages)
         return config.model_copy(update={"stages": stages, "seed": job.seed})
 
-    def train(self, job: Job, out: Path, showing: Showing, should_stop: Callable[[], bool]) -> None:
-        """One member after the other, whoever has trained them: those of a job array are found and put together.
+    def train(self, job: Job, out: Path, showing: ShowProgress, should_stop: Callable[[], bool]) -> None:
+        """Train the missing members one after the other, then assemble all, including those of a job array.
 
-        A run that was begun with all members in one program is gone on with as it is.
+        A run that was started with all members in one program is resumed in that way.
         """
         config, run = self.config(job, out), job.folder(out) / RUN
         if (run / MODEL).exists():
@@ -189,8 +189,8 @@ class PaperSize(AbstractSize):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a table takes."""
+class TablePlan:
+    """Everything that a table needs: data, size, jobs and folder."""
 
     source: AbstractSource
     size: AbstractSize
@@ -199,11 +199,11 @@ class Plan:
 
     @property
     def folder(self) -> Path:
-        """Where the table goes."""
+        """Folder of the table."""
         return self.out / self.source.name
 
 
-def planned(
+def plan_table(
     data: str = "bundled",
     *,
     paper_size: bool = False,
@@ -212,23 +212,23 @@ def planned(
     seeds: int = 1,
     file: Path | None = None,
     out: Path = Path("reproduction"),
-) -> Plan:
-    """What a table takes.
+) -> TablePlan:
+    """Plan a table: choose the data, the size and the rows.
 
     Args:
         data: bundled, acac, ani1x, transition1x, or the path of a file.
-        paper_size: whether networks and steps are the paper's.
-        dry_run: of the paper's size, two steps of each stage.
-        rows: names of them; the paper's, or all.
-        seeds: of the data split.
+        paper_size: train networks of the paper's size for as many steps.
+        dry_run: train two steps of each stage; only with the paper's size.
+        rows: names of rows, "paper" or "all".
+        seeds: number of seeds of the data split.
         file: the published HDF5 file of ani1x or transition1x.
-        out: folder for everything; the paper's size has one in it.
+        out: output folder; the paper's size has a subfolder of its own.
     """
     if dry_run and not paper_size:
-        raise HuefieldError("--dry-run is for --size paper; the small size runs as it is")
+        raise HuefieldError("--dry-run needs --size paper; --size mini is short enough to run in full")
     size: AbstractSize = PaperSize(dry_run=dry_run) if paper_size else MiniSize()
     if paper_size:
-        # A folder of its own, or a result of one size would be taken for another's; jobs may start anywhere.
+        # A folder of its own keeps results of different sizes apart; absolute, as jobs may start anywhere.
         out = (out / ("dry-run" if dry_run else "paper")).resolve()
         file = None if file is None else file.resolve()
     source = source_of(data, file, out, {} if paper_size else FEW)
@@ -236,4 +236,4 @@ def planned(
         chosen = PAPER if rows == "paper" else all_rows(mixed_sizes=source.mixed_sizes)
     else:
         chosen = rows_named(rows)
-    return Plan(source, size, tuple(Job(source, seed, row) for seed in range(seeds) for row in chosen), out)
+    return TablePlan(source, size, tuple(Job(source, seed, row) for seed in range(seeds) for row in chosen), out)

@@ -1,4 +1,4 @@
-"""The table of the paper, [J23] arXiv:2312.04174v1, Table 1: test results of ensembles of five."""
+"""Published results: [J23] arXiv:2312.04174v1, Table 1, test metrics of ensembles of five."""
 
 from typing import NamedTuple
 
@@ -6,18 +6,18 @@ METRICS = ("mae", "rmse", "nll", "rzv", "ence", "cv", "rmv")
 
 
 class Published(NamedTuple):
-    """A row of it."""
+    """One row of the published table."""
 
     data: str
     row: str
     energy: dict[str, float]
-    """By metric; energies in eV."""
+    """Metrics of energies, eV."""
     forces: dict[str, float]
-    """Of components, in eV/Å."""
+    """Metrics of force components, eV/Å."""
 
 
 def _rows(data: str, **rows: str) -> tuple[Published, ...]:
-    """From lines of the table: the metrics of energies, then those of forces."""
+    """Parse lines of the table: metrics of energies, then of forces."""
     found = []
     for row, line in rows.items():
         numbers = [float(word) for word in line.split()]

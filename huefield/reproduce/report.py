@@ -1,4 +1,4 @@
-"""What is written of a table: numbers, figures and the page."""
+"""Files of a table: numbers, Markdown, figures and the HTML page."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,34 +12,34 @@ from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 TOLERANCE = 0.1
-"""Numbers that differ by more are not the same result."""
+"""Largest difference of two numbers that count as the same result."""
 
 
 @dataclass(frozen=True)
-class Made:
-    """What there is to look at, the page first."""
+class WrittenTable:
+    """A table and the files that were written, the HTML page first."""
 
     table: Table
     text: str
     files: tuple[Path, ...]
 
 
-def write_table(source: AbstractSource, size: AbstractSize, out: Path) -> Made:
-    """Write all that the results of a data set say.
+def write_table(source: AbstractSource, size: AbstractSize, out: Path) -> WrittenTable:
+    """Write the table, figures and page of all finished rows of a data set.
 
     Args:
         source: the data set.
-        size: networks and steps; results of others are left out.
-        out: folder of the results; files go into the folder of the data set in it.
+        size: networks and steps; results of another size are ignored.
+        out: folder of the results; files go into its subfolder of the data set.
     """
     table, folder, about = Table.collected(source, size, out), out / source.name, size.about
     if not table.rows:
-        raise HuefieldError(f"there is no finished row in {folder}")
+        raise HuefieldError(f"{folder} has no finished row")
     seeds = max(len(table.seeds(row)) for row in table.rows)
     splits = f"{seeds} seed{'s' if seeds > 1 else ''} of the data split"
     text = (
         f"{table.title}, {table.tests[table.first_test]}; {splits}. {about} Energies (E) in eV, force components (F) "
-        f"in eV/Å.\n\n{paper_table(table)}\nLess white noise:\n\n{comparison_table(table, table.first_test)}"
+        f"in eV/Å.\n\n{paper_table(table)}\nDifferences to white noise:\n\n{comparison_table(table, table.first_test)}"
         + "".join(f"\n{warning}\n" for warning in table.warnings())
     )
     paths = [folder / name for name in ("report.html", "results.json", "table.md")]
@@ -47,24 +47,24 @@ def write_table(source: AbstractSource, size: AbstractSize, out: Path) -> Made:
     write_bytes(paths[2], text.encode())
     figures = save_table_figures(table, folder / "figures")
     write_page(paths[0], table, figures, [f"{table.title}, {splits}.", about, *table.warnings()])
-    return Made(table, text, (*paths, *figures))
+    return WrittenTable(table, text, (*paths, *figures))
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """With the numbers of another run."""
+    """Whether the numbers of two runs agree, and a sentence about it."""
 
     text: str
     agrees: bool
 
 
 def compared(table: Table, other: Table) -> Comparison:
-    """How the numbers of the paper's table agree with those of another run."""
+    """Compare the numbers of two runs of a table."""
     found = deviation(table, other)
     agrees = found.largest <= TOLERANCE
     text = (
-        f"numbers are {'as there' if agrees else 'NOT as there'}: the largest difference is {found.largest:.2g} "
-        f"({found.where}), relative, but of likelihoods as it is"
+        f"the numbers {'agree' if agrees else 'do NOT agree'}: the largest difference is {found.largest:.2g} "
+        f"({found.where}; relative, for NLL absolute)"
     )
     alone = f". Not compared: {'; '.join(found.missing)}" if found.missing else ""
     return Comparison(text + alone, agrees)

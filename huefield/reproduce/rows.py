@@ -1,4 +1,4 @@
-"""The rows of the table: the paper's three models, and those that go beyond it."""
+"""Rows of the table: the paper's three models and variants that the paper does not have."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,24 +10,23 @@ from huefield.training.stages import LevelLearns, NLLStage, Stage
 
 
 @dataclass(frozen=True)
-class Row:
-    """A way to model noise and to train it."""
+class ModelRow:
+    """One row of the table: a noise model and the way it is trained."""
 
     name: str
-    """Of its folder and on the command line."""
+    """Name of the row's folder and on the command line."""
     title: str
-    """In tables and figures."""
+    """Name in tables and figures."""
     noise: NoiseConfig
     joint: bool = False
-    """Whether the last stage maximises the joint likelihood of energy and forces, not the marginals'."""
+    """Whether the last stage maximises the joint likelihood of energy and forces instead of the marginal ones."""
     energy_weight: float = 1.0
-    """How often energies count in likelihoods. The likelihood proper has one of them and 3N components of forces."""
-
+    """Weight of the energy term in the likelihood; at 1 it is one of 3N + 1 equal terms."""
     level_learns: LevelLearns = "likelihood"
-    """What teaches ρ."""
+    """Terms of the likelihood that train ρ, the noise level of the energy."""
 
     def objectives(self, stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-        """The stages with the likelihoods of the row."""
+        """Apply the row's weights and likelihood to the stages."""
 
         def changed(stage: Stage) -> Stage:
             if not stage.trains_noise:
@@ -40,7 +39,7 @@ class Row:
 
     @property
     def is_coherent(self) -> bool:
-        """Whether the noise of forces is the derivative of that of energies."""
+        """Whether the force noise is the derivative of the energy noise."""
         return isinstance(self.noise, ColoredNoise.Config)
 
 
@@ -49,51 +48,53 @@ def _colored(readout: LevelReadout = "sum", **choices: object) -> ColoredNoise.C
 
 
 PAPER = (
-    Row("vanilla", "vanilla", VanillaNoise.Config()),
-    Row("white", "white", WhiteNoise.Config()),
-    Row("colored", "colored", _colored()),
+    ModelRow("vanilla", "vanilla", VanillaNoise.Config()),
+    ModelRow("white", "white", WhiteNoise.Config()),
+    ModelRow("colored", "colored", _colored()),
 )
 """[J23] arXiv:2312.04174v1: the models of its table."""
 
 BEYOND = (
-    Row("colored-atom", "colored, γ per atom", _colored(gamma="atom")),
-    Row("colored-force", "colored, γ = (ω/ρ)², ω per atom", _colored(gamma="force")),
-    Row("white-pooled", "white, pooled", WhiteNoise.Config(pooling=True)),
-    Row("colored-element", "colored, γ per element", _colored(gamma="element")),
-    Row("colored-joint", "colored, joint likelihood", _colored(), joint=True),
-    Row("colored-atom-joint", "colored, γ per atom, joint likelihood", _colored(gamma="atom"), joint=True),
-    Row("colored-atom-evenly", "colored, γ per atom, ρ learns evenly", _colored(gamma="atom"), level_learns="evenly"),
-    Row(
+    ModelRow("colored-atom", "colored, γ per atom", _colored(gamma="atom")),
+    ModelRow("colored-force", "colored, γ = (ω/ρ)², ω per atom", _colored(gamma="force")),
+    ModelRow("white-pooled", "white, pooled", WhiteNoise.Config(pooling=True)),
+    ModelRow("colored-element", "colored, γ per element", _colored(gamma="element")),
+    ModelRow("colored-joint", "colored, joint likelihood", _colored(), joint=True),
+    ModelRow("colored-atom-joint", "colored, γ per atom, joint likelihood", _colored(gamma="atom"), joint=True),
+    ModelRow(
+        "colored-atom-evenly", "colored, γ per atom, ρ learns evenly", _colored(gamma="atom"), level_learns="evenly"
+    ),
+    ModelRow(
         "colored-atom-by-energies",
         "colored, γ per atom, ρ learns from energies",
         _colored(gamma="atom"),
         level_learns="energies",
     ),
-    Row("colored-channels", "colored, γ per atom, 3 channels", _colored(gamma="atom", channels=3)),
-    Row("white-energies", "white, energies count 5 times", WhiteNoise.Config(), energy_weight=5),
-    Row(
+    ModelRow("colored-channels", "colored, γ per atom, 3 channels", _colored(gamma="atom", channels=3)),
+    ModelRow("white-energies", "white, energies count 5 times", WhiteNoise.Config(), energy_weight=5),
+    ModelRow(
         "colored-atom-energies", "colored, γ per atom, energies count 5 times", _colored(gamma="atom"), energy_weight=5
     ),
 )
 
 READOUTS = (
-    Row("colored-atom-mean", "colored, γ per atom, ρ from a mean", _colored("mean", gamma="atom")),
-    Row("colored-atom-root", "colored, γ per atom, ρ from a sum/√N", _colored("root", gamma="atom")),
-    Row("white-mean", "white, ρ from a mean", WhiteNoise.Config(readout="mean")),
+    ModelRow("colored-atom-mean", "colored, γ per atom, ρ from a mean", _colored("mean", gamma="atom")),
+    ModelRow("colored-atom-root", "colored, γ per atom, ρ from a sum/√N", _colored("root", gamma="atom")),
+    ModelRow("white-mean", "white, ρ from a mean", WhiteNoise.Config(readout="mean")),
 )
-"""How ρ is read from the atoms, which matters where molecules differ in size."""
+"""Ways to read ρ from the atoms; they differ only for molecules of different sizes."""
 
 ROWS = {row.name: row for row in (*PAPER, *BEYOND, *READOUTS)}
 
 
-def all_rows(*, mixed_sizes: bool) -> tuple[Row, ...]:
-    """Every row that says something about data whose molecules differ in size, or do not."""
+def all_rows(*, mixed_sizes: bool) -> tuple[ModelRow, ...]:
+    """All rows; those about the readout of ρ only for data with molecules of different sizes."""
     return (*PAPER, *BEYOND, *(READOUTS if mixed_sizes else ()))
 
 
-def rows_named(names: Sequence[str]) -> tuple[Row, ...]:
-    """The rows with these names, in the order of the table."""
+def rows_named(names: Sequence[str]) -> tuple[ModelRow, ...]:
+    """Find rows by name, in the order of the table."""
     unknown = [name for name in names if name not in ROWS]
     if unknown:
-        raise HuefieldError(f"there is no row {unknown[0]!r}; there are {', '.join(ROWS)}")
+        raise HuefieldError(f"unknown row {unknown[0]!r}; known rows: {', '.join(ROWS)}")
     return tuple(row for name, row in ROWS.items() if name in names)

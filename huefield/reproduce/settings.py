@@ -1,4 +1,4 @@
-"""How a row was trained, as its result says it, and whether that is how it would be trained now."""
+"""Settings that a result was made with, and their comparison with the current ones."""
 
 import hashlib
 import json
@@ -10,11 +10,11 @@ from huefield.training.config import TrainConfig
 from huefield.training.job import DIGESTS, inputs_folder
 
 PLACES = {"data", "start_from"}
-"""Settings that say where files are, not what is in them."""
+"""Settings that name files; results do not depend on them."""
 
 
 def settings_of(job: Job, size: AbstractSize, out: Path) -> list[dict[str, Any]]:
-    """Of all that is trained for a row, but for where files are."""
+    """Settings of every training of a row, without paths."""
     return [_settings(config) for config in size.configs(job, out)]
 
 
@@ -22,10 +22,10 @@ def _settings(config: TrainConfig) -> dict[str, Any]:
     return config.model_dump(mode="json", exclude=PLACES)
 
 
-def made_so(kept: Any, job: Job, size: AbstractSize, out: Path) -> bool:
-    """Whether the settings that a result has kept are those of a row.
+def same_settings(kept: Any, job: Job, size: AbstractSize, out: Path) -> bool:
+    """Whether a result was made with the settings that the row has now.
 
-    A setting that came to be later is taken for its default, which is how it was before there was a choice.
+    A setting that did not exist then counts as its default, which is how training behaved before.
     """
     configs = size.configs(job, out)
     if not isinstance(kept, list) or len(kept) != len(configs):
@@ -34,13 +34,13 @@ def made_so(kept: Any, job: Job, size: AbstractSize, out: Path) -> bool:
         made = [
             type(c).model_validate({**c.model_dump(include=PLACES), **k}) for k, c in zip(kept, configs, strict=True)
         ]
-    except (ValueError, TypeError):  # there is no such setting any more
+    except (ValueError, TypeError):  # a setting no longer exists
         return False
     return [_settings(config) for config in made] == [_settings(config) for config in configs]
 
 
 def origins(job: Job, size: AbstractSize, out: Path) -> dict[str, Any]:
-    """Digests of what a trained row was made from: its data, and the model that it started from, if any."""
+    """Digests of the data of a trained row, and of the model that it started from if there is one."""
     found = {"data_digests": json.loads((inputs_folder(job.folder(out) / RUN) / DIGESTS).read_text())}
     start = size.config(job, out).start_from
     return found if start is None else {**found, "mean_digest": hashlib.sha256(start.read_bytes()).hexdigest()}

@@ -1,4 +1,4 @@
-"""The data sets of the table: what is trained on for each seed, and what is tested on."""
+"""Data sets of the table: training and validation data for each seed, and test sets."""
 
 import hashlib
 import json
@@ -23,22 +23,22 @@ from huefield.support.files import FolderInUseError, alone_in, write_bytes
 from huefield.training.job import require_usable
 
 LARGE_ATOMS = 20
-"""Molecules of ANI-1x with more atoms are kept for the test on larger ones."""
+"""Molecules of ANI-1x with more atoms are held out for the test on larger molecules."""
 DIGESTED = 2**20
-"""Bytes at each end of a file by which it is told from others."""
+"""Bytes at each end of a file that go into its digest."""
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 SECONDS_TO_LOOK_AGAIN = 1.0
-"""Whether another process has packed the data."""
+"""Time between two checks whether another process has packed the data."""
 FEWEST = 20
-"""Structures of a file of one's own: two for validation and two for the test."""
+"""Fewest structures of a user's file: two for validation and two for the test."""
 
 
 @dataclass(frozen=True)
-class Test:
-    """Structures that no model was trained on."""
+class TestSet:
+    """A set of structures that no model was trained on."""
 
     part: str
-    """Its name in results."""
+    """Part of the data, and name in results."""
     title: str
 
 
@@ -48,37 +48,37 @@ class AbstractSource(ABC):
     name: str
     title: str
     mixed_sizes: bool
-    """Whether molecules differ much in size."""
+    """Whether the molecules differ much in size."""
     batch_size: int
-    """Of the small setting."""
-    tests: tuple[Test, ...]
-    """The first one is like the training data."""
+    """Batch size of :class:`~huefield.reproduce.plan.MiniSize`."""
+    tests: tuple[TestSet, ...]
+    """Test sets; the first has the distribution of the training data."""
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """What must be done once before anything is trained on the splits of some seeds: nothing, for most."""
+        """Check or convert files before the first training; most data sets need nothing."""
         return
 
     @abstractmethod
     def data(self, seed: int, folder: Path) -> BundledData | FileData:
-        """What is trained on; a file that says so may be written into the folder."""
+        """Training and validation data of a seed; a split file may be written into the folder."""
 
     def test_parts(self, parts: Parts) -> dict[str, Part]:
-        """The structures of each test, given all parts of the training data."""
+        """Structures of each test set, given all parts of the data."""
         return {test.part: parts[test.part] for test in self.tests}
 
 
 class Bundled(AbstractSource):
-    """What comes with huefield: many small molecules and reactions, GFN2-xTB."""
+    """Bundled data: many small molecules and reactions, GFN2-xTB."""
 
     name, title, mixed_sizes, batch_size = "bundled", "bundled data", True, 8
     tests = (
-        Test("test_id", "as in training"),
-        Test("test_reactions", "unseen reactions"),
-        Test("test_hot", "dynamics at 1500 and 2000 K"),
+        TestSet("test_id", "as in training"),
+        TestSet("test_reactions", "unseen reactions"),
+        TestSet("test_hot", "dynamics at 1500 and 2000 K"),
     )
 
     def data(self, seed: int, folder: Path) -> BundledData:
-        """Seed 0 is the split that it comes with."""
+        """Seed 0 is the official split; other seeds split anew."""
         return BundledData(split_seed=seed or None)
 
 
@@ -87,10 +87,10 @@ class AcAc(AbstractSource):
 
     name, title, mixed_sizes, batch_size = "acac", "AcAc", False, 4
     tests = (
-        Test("test_300K", "300 K"),
-        Test("test_600K", "600 K"),
-        Test("test_dihedral", "rotation, energies only"),
-        Test("test_H_transfer", "hydrogen transfer, energies only"),
+        TestSet("test_300K", "300 K"),
+        TestSet("test_600K", "600 K"),
+        TestSet("test_dihedral", "rotation, energies only"),
+        TestSet("test_H_transfer", "hydrogen transfer, energies only"),
     )
     files = ("test_MD_300K", "train_600K", "test_dihedral", "test_H_transfer")
 
@@ -98,7 +98,7 @@ class AcAc(AbstractSource):
         self.folder = folder
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """See that all files are there."""
+        """Require that all files exist."""
         for name in ("train_300K", *self.files):
             _there(self.folder / f"{name}.xyz")
 
@@ -108,26 +108,29 @@ class AcAc(AbstractSource):
         return FileData(train=(_there(self.folder / "train_300K.xyz"),), split=split)
 
     def test_parts(self, parts: Parts) -> dict[str, Part]:
-        """From files of their own."""
+        """Read the test sets from files of their own."""
         names = zip(self.tests, self.files, strict=True)
         return {test.part: open_part(test.part, [_there(self.folder / f"{name}.xyz")]) for test, name in names}
 
 
 class SmallANI1x(AbstractSource):
-    """Some hundred structures of ANI-1x; whole formulas are kept for the tests."""
+    """Some hundred structures of ANI-1x; the tests have formulas that training does not have."""
 
     name, title, mixed_sizes, batch_size = "ani1x", "ANI-1x, 798 structures", True, 4
-    tests = (Test("test", "unseen formulas"), Test("test_larger", f"unseen formulas of more than {LARGE_ATOMS} atoms"))
+    tests = (
+        TestSet("test", "unseen formulas"),
+        TestSet("test_larger", f"unseen formulas of more than {LARGE_ATOMS} atoms"),
+    )
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """See that the file is there."""
+        """Require that the file exists."""
         _there(self.path)
 
     def data(self, seed: int, folder: Path) -> FileData:
-        """Formulas are dealt out by the seed, but for the large ones."""
+        """Split by formula; all large molecules go to the test."""
         whole = open_part("all", [_there(self.path)])
         sizes = np.concatenate([block.sizes for block in whole.blocks()])
         small, large = np.flatnonzero(sizes <= LARGE_ATOMS), np.flatnonzero(sizes > LARGE_ATOMS)
@@ -140,16 +143,16 @@ class SmallANI1x(AbstractSource):
 
 
 class OwnData(AbstractSource):
-    """A file or store of the user's, split at random."""
+    """A file or store of the user, split at random."""
 
     mixed_sizes, batch_size = True, 4
-    tests = (Test("test", "as in training"),)
+    tests = (TestSet("test", "as in training"),)
 
     def __init__(self, path: Path) -> None:
         self.path, self.name, self.title = path, f"{path.stem}-{digest(path)}", path.name
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """See that it can be read and split and has forces, before folders are made."""
+        """Require that the file can be read and split and has forces, before folders are made."""
         part = open_part("all", [_there(self.path)])
         if len(part) < FEWEST:
             raise HuefieldError(
@@ -157,7 +160,7 @@ class OwnData(AbstractSource):
             )
         if not any(block.has_forces.any() for block in part.blocks()):
             raise HuefieldError(
-                f"no structure of {self.path} has forces, which half of the table is about: are they named otherwise?"
+                f"no structure of {self.path} has forces, which the table needs: are they under another name?"
             )
         for seed in range(seeds):
             try:
@@ -166,38 +169,38 @@ class OwnData(AbstractSource):
                 raise HuefieldError(f"{self.path} cannot be split into parts, seed {seed}: {fault}") from fault
 
     def data(self, seed: int, folder: Path) -> FileData:
-        """Eight tenths for training."""
+        """Split at random: eight tenths for training."""
         return FileData(train=(_there(self.path),), split=RandomSplit(fractions=FRACTIONS, seed=seed))
 
 
 FEW = {"train": 3000, "validation": 300, "test": 1000}
-"""Structures of each part of a published file that a pair of cores uses at most."""
+"""Most structures of each part of a published file with ``--size mini``."""
 
 
 class PublishedANI1x(AbstractSource):
-    """ANI-1x as it is published: one HDF5 file. It has no split; formulas are dealt out, as many as in the paper."""
+    """ANI-1x as published: one HDF5 file without a split; it is split by formula in the paper's proportions."""
 
     title, mixed_sizes, batch_size = "ANI-1x", True, 4
-    tests = (Test("test", "unseen formulas"),)
+    tests = (TestSet("test", "unseen formulas"),)
 
     def __init__(self, path: Path, out: Path, limits: dict[str, int]) -> None:
         self.path, self.limits, self.name = path, limits, f"ani1x-{digest(path)}"
         self.store = out / self.name / "data" / "ani1x.hues"
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """Pack the file."""
+        """Convert the file to a store."""
         _pack(self.path, self.store, Ani1xReader(), report, should_stop)
 
     def data(self, seed: int, folder: Path) -> FileData:
-        """The proportions are the paper's."""
+        """Split by formula in the paper's proportions."""
         return FileData(train=(self.store,), split=FormulaSplit(seed=seed), limits=self.limits)
 
 
 class PublishedTransition1x(AbstractSource):
-    """Transition1x as it is published: one HDF5 file, with its own split by formula."""
+    """Transition1x as published: one HDF5 file with an official split by formula."""
 
     title, mixed_sizes, batch_size = "Transition1x", True, 4
-    tests = (Test("test", "unseen formulas"),)
+    tests = (TestSet("test", "unseen formulas"),)
 
     def __init__(self, path: Path, out: Path, limits: dict[str, int]) -> None:
         self.path, self.limits, self.name = path, limits, f"transition1x-{digest(path)}"
@@ -205,17 +208,17 @@ class PublishedTransition1x(AbstractSource):
         self.stores = {split: folder / f"transition1x-{split}.hues" for split in ("train", "val", "test")}
 
     def prepare(self, seeds: int, report: Callable[[ConvertProgress], None], should_stop: Callable[[], bool]) -> None:
-        """Pack the file, a store for each part of its split."""
+        """Convert the file to one store for each part of its split."""
         for split, store in self.stores.items():
             reader = Transition1xReader.model_validate({"split": split})
             _pack(self.path, store, reader, report, should_stop)
 
     def data(self, seed: int, folder: Path) -> FileData:
-        """The same for every seed, as the split is."""
+        """The official split, whatever the seed."""
         return FileData(train=(self.stores["train"],), validation=(self.stores["val"],), limits=self.limits)
 
     def test_parts(self, parts: Parts) -> dict[str, Part]:
-        """From a store of its own."""
+        """Read the test set from its store."""
         return {"test": open_part("test", [self.stores["test"]]).at_most(self.limits.get("test"))}
 
 
@@ -226,7 +229,7 @@ def _pack(
     report: Callable[[ConvertProgress], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Convert, or go on converting, or wait for a process that does; nothing where it is done."""
+    """Convert a file unless the store exists; resume, or wait for another process that converts it."""
     store.parent.mkdir(parents=True, exist_ok=True)
     with _alone_once_others_are_done(store.parent, should_stop):
         if not store.exists():
@@ -248,7 +251,7 @@ def _alone_once_others_are_done(folder: Path, should_stop: Callable[[], bool]) -
 
 
 def data_folder() -> Path:
-    """Where public data sets are: $HUEFIELD_DATA, or a folder named data."""
+    """Folder of public data sets: $HUEFIELD_DATA, or ``data``."""
     return Path(os.environ.get("HUEFIELD_DATA", "data")).resolve()
 
 
@@ -257,47 +260,47 @@ SMALL: dict[str, Callable[[], AbstractSource]] = {
     "acac": lambda: AcAc(data_folder() / "acac"),
     "ani1x": lambda: SmallANI1x(data_folder() / "ani1x" / "ani1x_800.xyz"),
 }
-"""Data sets for a pair of cores, by their names."""
+"""Data sets for ``--size mini`` by name."""
 PUBLISHED = {"ani1x": PublishedANI1x, "transition1x": PublishedTransition1x}
-"""Those of the paper, as they are published."""
+"""The paper's data sets, read from the published files."""
 
 
 def source_of(name: str, file: Path | None, out: Path, limits: dict[str, int]) -> AbstractSource:
-    """A data set by its name, or a file of one's own by its path.
+    """Find a data set by name, or a user's file by path.
 
     Args:
-        name: of :data:`SMALL` or :data:`PUBLISHED`, or the path of a file.
+        name: a key of :data:`SMALL` or :data:`PUBLISHED`, or the path of a file.
         file: the published HDF5 file.
-        out: folder of the table; packed data go there.
-        limits: how many structures of each part of a published file are used; none for the paper's size.
+        out: folder of the table; converted data go there.
+        limits: most structures of each part of a published file; empty for the paper's size.
     """
     if file is not None:
         if name not in PUBLISHED:
             raise HuefieldError(
-                f"--file is for the published files of {' and '.join(PUBLISHED)}; name yours with --data"
+                f"--file is for the published files of {' and '.join(PUBLISHED)}; give your own file with --data"
             )
         if not file.is_file():
-            raise FileNotFoundError(f"there is no file {file}: --file is the HDF5 file of {name}, as it is published")
+            raise FileNotFoundError(f"there is no file {file}: --file must be the published HDF5 file of {name}")
         return PUBLISHED[name](file, out, limits)
     if name in PUBLISHED and (name not in SMALL or not limits):
-        raise HuefieldError(f"where is the published HDF5 file of {name}? Name it with --file")
+        raise HuefieldError(f"{name} needs its published HDF5 file: give it with --file")
     return source_named(name)
 
 
 def source_named(name: str) -> AbstractSource:
-    """A small data set by its name, or a file of one's own by its path."""
+    """Find a small data set by name, or a user's file by path."""
     if name in SMALL:
         return SMALL[name]()
     if Path(name).exists():
         return OwnData(Path(name).resolve())
     with_file = ", ".join(other for other in PUBLISHED if other not in SMALL)
     raise HuefieldError(
-        f"there is no data set and no file {name!r}: name a file, or {', '.join(SMALL)} or {with_file} (with --file)"
+        f"there is no data set or file {name!r}: give a file, or one of {', '.join(SMALL)}, {with_file} (with --file)"
     )
 
 
 def digest(path: Path) -> str:
-    """Some letters that tell files with one name apart, from the size and both ends of a file or a store's manifest."""
+    """Short digest of the size and both ends of a file (or of a store's manifest), to tell files of one name apart."""
     path = path / "manifest.json" if path.is_dir() else path
     with path.open("rb") as file:
         ends = file.read(DIGESTED)
@@ -310,7 +313,7 @@ def digest(path: Path) -> str:
 def _there(path: Path) -> Path:
     if not path.exists():
         raise FileNotFoundError(
-            f"there is no {path}: say where the data sets are with the environment variable HUEFIELD_DATA (without it, "
-            "they are looked for in a folder named data)"
+            f"there is no {path}: set the environment variable HUEFIELD_DATA to the folder of the data sets (without "
+            "it, they are expected in a folder named data)"
         )
     return path

@@ -1,4 +1,4 @@
-"""Results of all rows and seeds of a data set, put together: means, intervals, differences."""
+"""Results of all rows and seeds of a data set: means over seeds, intervals, and differences between rows."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,16 +14,16 @@ from huefield.evaluation.report.tables import PAPER, UNKNOWN, Metric, markdown_r
 from huefield.reproduce.plan import AbstractSize, Job
 from huefield.reproduce.published import METRICS, PUBLISHED
 from huefield.reproduce.rows import ROWS
-from huefield.reproduce.settings import made_so
+from huefield.reproduce.settings import same_settings
 from huefield.reproduce.sources import AbstractSource
 from huefield.reproduce.work import KEPT, RESULT
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.support.plain import rounded
 
-Quantity = Literal["energy", "forces", "joint"]
-"""``joint`` is of the energy and all forces of a structure together, and has an NLL only."""
-QUANTITIES: tuple[Quantity, ...] = ("energy", "forces")
+ScoredQuantity = Literal["energy", "forces", "joint"]
+"""``joint`` means the energy and all forces of a structure together; it has an NLL only."""
+QUANTITIES: tuple[ScoredQuantity, ...] = ("energy", "forces")
 AFTER = {
     "none": "as trained",
     "scale": "one factor",
@@ -31,28 +31,28 @@ AFTER = {
     "conformal": "conformal",
     "gamma": "γ only",
 }
-"""Calibrations, of which none is the first, and how people call them."""
+"""Titles of the calibrations; the first is no calibration."""
 METHODS = tuple(AFTER)
 REFERENCE = "white"
-"""The row that others are compared with."""
-JOINT = {"joint NLL": None, "less white": REFERENCE, "less pooled": "white-pooled"}
-"""Joint likelihoods as they are, and less those of two rows; pooled white noise is the harder rival."""
+"""Row that the others are compared with."""
+JOINT = {"joint NLL": None, "minus white": REFERENCE, "minus pooled": "white-pooled"}
+"""Columns of the joint NLL: the value, and the difference to plain and to pooled white noise."""
 CONFIDENCE = 0.95
 DIGITS = 4
-"""Of numbers that are saved."""
+"""Significant digits of saved numbers."""
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Of the mean over seeds."""
+class SeedMean:
+    """Mean over seeds with its confidence interval."""
 
     mean: float
     margin: float
-    """Half the width of its 95 % interval by Student's t; NaN for a single seed."""
+    """Half width of the 95 % interval by Student's t; NaN for a single seed."""
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Estimate":
-        """From one number of each seed."""
+    def of(cls, values: Sequence[float]) -> "SeedMean":
+        """Compute it from one number per seed."""
         if not values or not all(map(isfinite, values)):
             return cls(nan, nan)
         count = len(values)
@@ -62,7 +62,7 @@ class Estimate:
         return cls(float(np.mean(values)), quantile * float(np.std(values, ddof=1)) / sqrt(count))
 
     def text(self, digits: int | None) -> str:
-        """The mean and, where it is known, the margin."""
+        """Format the mean, with ± margin if there is one."""
         if not isfinite(self.mean):
             return UNKNOWN
         margin = f" ± {number(self.margin, digits)}" if isfinite(self.margin) else ""
@@ -71,50 +71,50 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Table:
-    """What was found for one data set."""
+    """All results on one data set."""
 
     source: str
     title: str
     tests: dict[str, str]
-    """Titles by name; the first is like the training data."""
+    """Titles of the test sets by name; the first has the distribution of the training data."""
     results: dict[str, dict[int, dict[str, Any]]]
-    """By row and seed."""
+    """Contents of the result files by row and seed."""
     left_out: tuple[str, ...] = ()
-    """Results that were found and not taken, a line each."""
+    """Results that were ignored, with the reason, one line each."""
 
     @classmethod
     def collected(cls, source: AbstractSource, size: AbstractSize, out: Path) -> "Table":
-        """From all results in a folder that were made with the settings of today."""
+        """Collect the results in a folder that were made with the current settings."""
         results: dict[str, dict[int, dict[str, Any]]] = {}
         left_out = []
         for name, row in ROWS.items():
             for path in sorted((out / source.name).glob(f"seed-*/{name}/{RESULT}")):
                 found = json.loads(path.read_text())
-                if made_so(found.get("settings"), Job(source, found["seed"], row), size, out):
+                if same_settings(found.get("settings"), Job(source, found["seed"], row), size, out):
                     results.setdefault(name, {})[found["seed"]] = found
                 else:
-                    left_out.append(f"{row.title}, seed {found['seed']}, is of other settings and left out: {path}")
+                    left_out.append(f"{row.title}, seed {found['seed']}, has other settings and is ignored: {path}")
         return cls(source.name, source.title, titles_of_tests(source), results, tuple(left_out))
 
     @property
     def rows(self) -> list[str]:
-        """Those that there are results of."""
+        """Names of the rows that have results."""
         return list(self.results)
 
     @property
     def first_test(self) -> str:
-        """The one that is like the training data."""
+        """The test set with the distribution of the training data."""
         return next(iter(self.tests))
 
     def titled(self, row: str) -> str:
-        """Its title, and how many seeds it has where others have more."""
+        """Title of a row, with its number of seeds if other rows have more."""
         count, most = len(self.seeds(row)), max(len(self.seeds(other)) for other in self.results)
         return ROWS[row].title + ("" if count == most else f" ({count} of {most} seeds)")
 
     def warnings(self) -> list[str]:
-        """What readers must know, a line each: rows that failed, are left out, or started from different means."""
+        """One line for each row that failed, was ignored, or started from different means."""
         failed = [
-            f"{ROWS[row].title}, seed {seed}, failed and is left out: {found['failed']}"
+            f"{ROWS[row].title}, seed {seed}, failed and is ignored: {found['failed']}"
             for row, seeds in self.results.items()
             for seed, found in seeds.items()
             if "failed" in found
@@ -129,10 +129,10 @@ class Table:
                     rows.setdefault(seeds[seed]["mean_digest"], []).append(ROWS[row].title)
             if len(rows) > 1:
                 groups = " | ".join("; ".join(titles) for titles in rows.values())
-                yield f"seed {seed}: rows started from different means, and are hard to compare: {groups}"
+                yield f"seed {seed}: rows started from different means and cannot be compared well: {groups}"
 
     def remarks(self) -> list[str]:
-        """What to know about calibrations: each remark once, with the rows that it is about."""
+        """Remarks on calibrations, each once with the rows it applies to."""
         found: dict[str, list[str]] = {}
         for row in self.results:
             for seed in self.seeds(row):
@@ -145,34 +145,48 @@ class Table:
         ]
 
     def seeds(self, row: str) -> list[int]:
-        """Of a row that was trained to its end."""
+        """Seeds with which a row was trained to the end."""
         return sorted(seed for seed, found in self.results.get(row, {}).items() if "failed" not in found)
 
-    def value(self, row: str, seed: int, test: str, method: str, quantity: Quantity, metric: str) -> float:
-        """One number; NaN where there is none."""
+    def value(self, row: str, seed: int, test: str, method: str, quantity: ScoredQuantity, metric: str) -> float:
+        """One number; NaN if it is missing."""
         found = self.results[row][seed]["tests"].get(test, {}).get(method) or {}
         scores = {"nll": found.get("joint_nll")} if quantity == "joint" else found.get(quantity)
         value = None if scores is None else scores.get(metric)
         return nan if value is None else float(value)
 
     def values(
-        self, row: str, test: str, quantity: Quantity, metric: str, *, method: str = "none", less: str | None = None
+        self,
+        row: str,
+        test: str,
+        quantity: ScoredQuantity,
+        metric: str,
+        *,
+        method: str = "none",
+        less: str | None = None,
     ) -> list[float]:
-        """Of each seed; less those of another row, of the seeds that both have."""
+        """One number per seed, or the differences to row ``less`` for the seeds that both rows have."""
         seeds = self.seeds(row) if less is None else sorted(set(self.seeds(row)) & set(self.seeds(less)))
         found = [self.value(row, seed, test, method, quantity, metric) for seed in seeds]
         if less is None:
             return found
         return [v - self.value(less, s, test, method, quantity, metric) for v, s in zip(found, seeds, strict=True)]
 
-    def estimate(
-        self, row: str, test: str, quantity: Quantity, metric: str, *, method: str = "none", less: str | None = None
-    ) -> Estimate:
-        """The mean over seeds, or that of differences to another row, seed by seed."""
-        return Estimate.of(self.values(row, test, quantity, metric, method=method, less=less))
+    def mean(
+        self,
+        row: str,
+        test: str,
+        quantity: ScoredQuantity,
+        metric: str,
+        *,
+        method: str = "none",
+        less: str | None = None,
+    ) -> SeedMean:
+        """Mean over seeds of a number, or of its differences to row ``less``, seed by seed."""
+        return SeedMean.of(self.values(row, test, quantity, metric, method=method, less=less))
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: all scores; of the diagrams, those of the first test before and after isotonic regression."""
+        """Convert to JSON types: all scores, and the reliability diagrams of the first test set."""
         return {
             "data": self.source,
             "title": self.title,
@@ -185,22 +199,22 @@ class Table:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Table":
-        """Of what :meth:`as_dict` gave."""
+        """Inverse of :meth:`as_dict`."""
         rows = {row: {int(seed): found for seed, found in seeds.items()} for row, seeds in content["rows"].items()}
         return cls(content["data"], content["title"], content["tests"], rows)
 
     def save(self, path: Path) -> None:
-        """As JSON."""
+        """Write the table as JSON."""
         write_bytes(path, (json.dumps(self.as_dict(), ensure_ascii=False) + "\n").encode())
 
     @classmethod
     def load(cls, path: Path) -> "Table":
-        """What :meth:`save` wrote."""
+        """Read a table that :meth:`save` wrote."""
         try:
             return cls.from_dict(json.loads(path.read_text()))
         except (ValueError, KeyError, TypeError, AttributeError) as fault:
             raise HuefieldError(
-                f"{path} has no results of a table: give a results.json of huefield reproduce"
+                f"{path} has no results of a table: give a results.json that huefield reproduce wrote"
             ) from fault
 
     def _slim(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -227,11 +241,11 @@ class Table:
 
 
 def paper_table(table: Table) -> str:
-    """Markdown in the form of the paper's table, its own rows below ours."""
+    """Format the results like the paper's table, as Markdown, with the published rows below ours."""
     heads = [f"{q}: {m.heading}" if m is PAPER[0] else m.heading for q in ("E", "F") for m in PAPER]
     lines: list[list[str]] = []
     for row in table.rows:
-        values = (table.estimate(row, table.first_test, q, name) for q in QUANTITIES for name in METRICS)
+        values = (table.mean(row, table.first_test, q, name) for q in QUANTITIES for name in METRICS)
         digits = [m.digits for _ in QUANTITIES for m in PAPER]
         lines.append([table.titled(row), *(e.text(d) for e, d in zip(values, digits, strict=True))])
     lines += _published_lines()
@@ -249,46 +263,46 @@ def _published_lines() -> Iterator[list[str]]:
 
 
 def published_digits(metric: Metric) -> int:
-    """With how many digits the paper gives it."""
+    """Digits with which the paper prints a metric."""
     return 2 if metric.digits else 3
 
 
 def comparison_table(table: Table, test: str) -> str:
-    """Markdown: NLL and ENCE of each row less those of white noise, errors, and joint likelihoods."""
+    """Differences of NLL and ENCE to white noise, RMSE, and joint NLL of each row, as Markdown."""
     heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "E RMSE", "F RMSE", *JOINT]
     lines = []
     for row in table.rows:
         changes = [
-            table.estimate(row, test, quantity, metric, less=REFERENCE).text(3)
+            table.mean(row, test, quantity, metric, less=REFERENCE).text(3)
             for quantity in QUANTITIES
             for metric in ("nll", "ence")
         ]
-        errors = [table.estimate(row, test, quantity, "rmse").text(None) for quantity in QUANTITIES]
-        joint = [table.estimate(row, test, "joint", "nll", less=other).text(2) for other in JOINT.values()]
+        errors = [table.mean(row, test, quantity, "rmse").text(None) for quantity in QUANTITIES]
+        joint = [table.mean(row, test, "joint", "nll", less=other).text(2) for other in JOINT.values()]
         lines.append([table.titled(row), *changes, *errors, *joint])
     return markdown_rows(heads, lines)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the numbers of a table are from those of another one."""
+    """Largest difference between the numbers of two tables."""
 
     largest: float
-    """Relative to the other's, of likelihoods the difference itself: 0.1 is a variance off by a tenth or so."""
+    """Relative difference; for NLL the difference itself (0.1 is a change of the variance by about a tenth)."""
     where: str
     missing: tuple[str, ...]
-    """Rows and seeds that only this table has, or that failed in one of the two."""
+    """Rows and seeds that the other table lacks or that failed in one of the two."""
 
 
 def require_comparable(source: AbstractSource, rows: Iterable[tuple[str, int]], other: Table) -> None:
-    """Raise if a table of these rows and seeds will have nothing that could be compared with another one."""
+    """Raise if these rows and seeds have nothing in common with another table."""
     _require_same_tests(Table(source.name, source.title, titles_of_tests(source), {}), other)
     if not any(seed in other.seeds(row) for row, seed in rows):
-        raise HuefieldError("the two tables have no row and seed in common that could be compared")
+        raise HuefieldError("the two tables cannot be compared: they have no row and seed in common")
 
 
 def titles_of_tests(source: AbstractSource) -> dict[str, str]:
-    """By the parts of the data that they are made on."""
+    """Titles of a data set's test sets by name."""
     return {test.part: test.title for test in source.tests}
 
 
@@ -298,7 +312,7 @@ def _require_same_tests(table: Table, other: Table) -> None:
 
 
 def deviation(table: Table, other: Table) -> Deviation:
-    """Compare the numbers of the paper's table, before calibration, on all tests."""
+    """Compare the uncalibrated metrics of the paper's table on all test sets."""
     _require_same_tests(table, other)
     both = {(row, seed) for row in table.rows for seed in table.seeds(row) if seed in other.seeds(row)}
     found = [
@@ -311,13 +325,13 @@ def deviation(table: Table, other: Table) -> Deviation:
         if isfinite(ours) or isfinite(theirs)
     ]
     if not found:
-        raise HuefieldError("the two tables have nothing in common that could be compared")
+        raise HuefieldError("the two tables cannot be compared: they have no number in common")
     alone = [f"{row}, seed {seed}" for row, seeds in table.results.items() for seed in seeds if (row, seed) not in both]
     return Deviation(*max(found), tuple(alone))
 
 
 def _apart(ours: float, theirs: float, *, absolute: bool) -> float:
-    """How far a number is from another one; infinitely, if only one of them is known."""
+    """Difference of two numbers; infinite if only one of them is known."""
     if not (isfinite(ours) and isfinite(theirs)):
         return inf
     return abs(ours - theirs) / (1.0 if absolute else max(abs(theirs), 1e-9))

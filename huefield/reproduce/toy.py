@@ -1,6 +1,6 @@
-"""The paper's toy example, from the draw of the noise to the figure: [J23] arXiv:2312.04174v1, section "Toy Example".
+"""The paper's toy example: [J23] arXiv:2312.04174v1, section "Toy Example".
 
-The same noise models, ensembles, training and metrics as for molecules, with a potential of one coordinate.
+It uses the noise models, ensembles, training and metrics for molecules, with a potential of one coordinate.
 """
 
 import io
@@ -32,11 +32,11 @@ from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, 
 
 
 class ToyConfig(FrozenConfig):
-    """What to draw and train.
+    """Settings of the toy example.
 
-    The paper gives no network and no schedule for its toy: these are ours, with its three stages for molecules. A
-    flexible network that is trained for long follows one smooth realisation to within the nugget, α/100, and no
-    noise is left that could be seen; the weight decay makes members trade precision for smoothness, as the paper says.
+    The paper states neither network nor schedule for its toy; these are ours, with the paper's three stages for
+    molecules. A flexible network that is trained for long follows one smooth realisation to within the nugget, α/100,
+    and no visible noise remains; weight decay makes members trade precision for smoothness, as the paper says.
     """
 
     process: toy.ToyProcess = toy.ToyProcess()
@@ -65,7 +65,7 @@ class ToyConfig(FrozenConfig):
 
 
 class PredictedCurves(eqx.Module):
-    """What an ensemble predicts at points x: means, and the two standard deviations."""
+    """Predictions of an ensemble at points x: means, and aleatoric and epistemic standard deviations."""
 
     mean: toy.Curve
     aleatoric: toy.Curve
@@ -84,7 +84,7 @@ class ToyResult(eqx.Module):
 
     @property
     def inside(self) -> Bool[np.ndarray, " n"]:
-        """Which grid points lie in the training interval."""
+        """Mask of the grid points in the training interval."""
         grid = self.data.truth.x
         return (grid >= self.config.process.low) & (grid <= self.config.process.high)
 
@@ -114,7 +114,7 @@ def _predict(ensemble: Ensemble, x: Float[np.ndarray, " n"]) -> PredictedCurves:
 
 
 def summarise(result: ToyResult) -> dict[str, Any]:
-    """The numbers of a toy, ready for JSON. The same configuration gives the same numbers."""
+    """Scores of a toy as JSON types. The same configuration gives the same numbers."""
     inside = result.inside
     return {
         "huefield": __version__,
@@ -131,8 +131,8 @@ def summarise(result: ToyResult) -> dict[str, Any]:
 def _grows_where_points_crowd(result: ToyResult) -> float | None:
     """Rank correlation, over the training points, of the force noise with the number of points within 0.1 Å.
 
-    [J23] says of its figure that the aleatoric uncertainty "increases when the samples are close together". It depends
-    on the draw. None without noise.
+    [J23] says of its figure that the aleatoric uncertainty "increases when the samples are close together"; whether
+    it does depends on the draw. None without noise.
     """
     x, noise = result.data.train.x, result.on_train.aleatoric.forces
     crowd = np.sum(np.abs(x[:, None] - x[None, :]) < 0.1, axis=1)
@@ -200,13 +200,13 @@ def _draw_quantity(above: Axes, below: Axes, result: ToyResult, name: str) -> No
 
 
 def write_toy(result: ToyResult, directory: Path) -> list[Path]:
-    """Write the model, the numbers as JSON and the figure as PDF and PNG; each whole or not at all, the model first."""
+    """Write the model, the scores as JSON, and the figure as PDF and PNG, each atomically."""
     figure, stem = draw_figure(result), directory / f"toy-{result.config.noise.kind}"
     paths = {kind: stem.with_suffix(f".{kind}") for kind in ("safetensors", "json", "pdf", "png")}
     save(result.ensemble, paths["safetensors"])
     write_bytes(paths["json"], (json.dumps(summarise(result), indent=2) + "\n").encode())
     for kind in ("pdf", "png"):
-        drawn = io.BytesIO()  # in memory first: a full disk then is an OSError like any other
+        drawn = io.BytesIO()  # in memory first, so that a full disk raises the usual OSError
         figure.savefig(drawn, format=kind, dpi=300, metadata={"CreationDate": None} if kind == "pdf" else None)
         write_bytes(paths[kind], drawn.getvalue())
     return list(paths.values())

@@ -1,4 +1,4 @@
-"""One row of the table at a time: trained, calibrated in every way, tested on everything, and kept."""
+"""Jobs of a table: train a row, calibrate it with every method, score it on every test set, save the result."""
 
 import json
 import time
@@ -17,8 +17,8 @@ from huefield.model.modelfile import load
 from huefield.noise import ColoredNoise
 from huefield.predict import Together
 from huefield.predict.predictions import Predictions
-from huefield.reproduce.plan import RUN, AbstractSize, Job, Showing
-from huefield.reproduce.settings import made_so, origins, settings_of
+from huefield.reproduce.plan import RUN, AbstractSize, Job, ShowProgress
+from huefield.reproduce.settings import origins, same_settings, settings_of
 from huefield.support.errors import HuefieldError
 from huefield.support.files import FolderInUseError, alone_in, write_bytes
 from huefield.support.plain import plain, rounded
@@ -27,46 +27,46 @@ from huefield.training.outcome import MODEL
 
 RESULT = "result.json"
 KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv")
-"""Metrics of a quantity that results keep."""
+"""Metrics in a result."""
 DIGITS = 6
-"""Of numbers in results: more than is known."""
+"""Significant digits of numbers in results."""
 SECONDS_TO_WAIT = 10
-"""Before it is looked again whether another process is done."""
+"""Time between two checks whether another process has finished."""
 
 
-def work_through(
+def run_jobs(
     jobs: Sequence[Job],
     size: AbstractSize,
     out: Path,
-    showing: Showing,
+    showing: ShowProgress,
     tell: Callable[[str], None],
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Do all jobs that are not done yet. Several processes may do so at the same time, and share them out.
+    """Run all jobs without a result. Several processes may run the same list and share the jobs.
 
-    Returns when all are done, by this process or another one.
+    Returns when every job is finished, by this process or another one.
 
     Args:
-        jobs: in the order in which they are wanted.
+        jobs: in order of priority.
         size: networks and steps.
         out: folder of the table.
-        showing: see :data:`Showing`.
-        tell: is told what is waited for, and what failed.
-        should_stop: is asked after each step, and while others are waited for.
+        showing: opens a progress display for a training.
+        tell: receives messages about waiting and failures.
+        should_stop: called after each step and while waiting for other processes.
     """
     left, waiting = list(jobs), False
     while left:
-        undone = [job for job in left if not _done(job, size, out, showing, tell, should_stop)]
+        undone = [job for job in left if not _finished(job, size, out, showing, tell, should_stop)]
         if len(undone) == len(left):
             if not waiting:
-                tell(f"another process is at work with {_named(undone)}: waiting for it")
+                tell(f"waiting for another process, which works on {_named(undone)}")
             _wait(should_stop)
         waiting, left = len(undone) == len(left), undone
 
 
 def _named(jobs: Sequence[Job]) -> str:
     first = f"{jobs[0].row.name}, seed {jobs[0].seed}"
-    return first if len(jobs) == 1 else f"{first} and {len(jobs) - 1} more, or what they start from"
+    return first if len(jobs) == 1 else f"{first} and {len(jobs) - 1} more, or the means they start from"
 
 
 def _wait(should_stop: Callable[[], bool]) -> None:
@@ -76,32 +76,32 @@ def _wait(should_stop: Callable[[], bool]) -> None:
         time.sleep(1)
 
 
-def _done(
+def _finished(
     job: Job,
     size: AbstractSize,
     out: Path,
-    showing: Showing,
+    showing: ShowProgress,
     tell: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> bool:
-    """Whether a job is done, now or before, and not another process at work with it."""
+    """Run a job unless it has a result; False if another process works on it."""
     try:
-        do(job, size, out, showing, tell, should_stop)
+        run_job(job, size, out, showing, tell, should_stop)
     except FolderInUseError:
         return False
-    jax.clear_caches()  # programs of one row are of no use to the next, and half a gigabyte
+    jax.clear_caches()  # compiled programs of a row take half a gigabyte and the next row cannot use them
     return True
 
 
-def do(
+def run_job(
     job: Job,
     size: AbstractSize,
     out: Path,
-    showing: Showing,
+    showing: ShowProgress,
     tell: Callable[[str], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Train a row and write its result, unless it is there; what was trained before is gone on with."""
+    """Train a row, or resume it, and write its result, unless there is one."""
     folder = job.folder(out)
     folder.mkdir(parents=True, exist_ok=True)
     with alone_in(folder):
@@ -113,7 +113,7 @@ def do(
             size.train(job, out, showing, should_stop)
             tested = origins(job, size, out) | _tested(job, size.config(job, out), load(folder / RUN / MODEL))
         except TrainingDivergedError as error:
-            tell(f"{job.title} failed, and is left out of the table; remove {folder} to try it again. {error}")
+            tell(f"{job.title} failed and is ignored in the table; remove {folder} to try again. {error}")
             tested = {"failed": str(error)}
         result = {
             "data": job.source.name,
@@ -128,16 +128,16 @@ def do(
 
 
 def _require_same(path: Path, job: Job, size: AbstractSize, out: Path) -> None:
-    """A result of other settings must not be taken for one of these."""
-    if not made_so(json.loads(path.read_text()).get("settings"), job, size, out):
+    """Raise if a result was made with other settings."""
+    if not same_settings(json.loads(path.read_text()).get("settings"), job, size, out):
         raise HuefieldError(
-            f"{path} was made with other settings, by another version of huefield perhaps: choose another folder "
+            f"{path} was made with other settings, perhaps by another version of huefield: choose another folder "
             "with --out, or remove it"
         )
 
 
 def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]:
-    """Scores on each test, before and after each calibration on the validation data."""
+    """Score an ensemble on each test set, uncalibrated and after each calibration on the validation data."""
     parts = config.data.load()
     blocks = {"validation": parts["validation"], **job.source.test_parts(parts)}
     everything = Together.of(blocks)
@@ -156,11 +156,11 @@ def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]
 def _calibrated(
     ensemble: Ensemble, before: dict[str, Predictions], everything: Together
 ) -> Iterator[tuple[str, dict[str, Predictions], tuple[str, ...]]]:
-    """Of each method: its name, predictions with calibrated variances, and what to know about the fit."""
+    """Yield for each method its name, the predictions with calibrated variances, and remarks on the fit."""
     for method in ("scale", "isotonic", "conformal"):
         try:
             fit = fit_calibration(before["validation"], method)
-        except ValueError as fault:  # too few validation data for it
+        except ValueError as fault:  # too few validation data for this method
             yield method, {}, (str(fault),)
             continue
         yield method, {name: each.calibrated(fit.calibration) for name, each in before.items()}, fit.remarks
@@ -172,7 +172,7 @@ def _calibrated(
 
 
 def scores(found: Evaluation) -> dict[str, Any]:
-    """What is kept of an evaluation."""
+    """Select the numbers of an evaluation that a result keeps."""
     return {
         "energy": None if found.energy is None else _kept(found.energy),
         "forces": None if found.forces is None else _kept(found.forces),

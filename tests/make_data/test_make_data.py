@@ -18,11 +18,10 @@ from scipy.spatial.transform import Rotation
 
 from huefield.core.structure import Structure
 from huefield.data.bundled.sets import read_splits
-from huefield.make_data import MakeProgress, Plan, SamplingError, make
+from huefield.make_data import MakeProgress, SamplingError, SamplingPlan, make
 from huefield.make_data.geometry import bonds, from_zmatrix, num_fragments
 from huefield.make_data.molecules import equilibrium_molecules
-from huefield.make_data.neb import BANDS, num_maxima, reaction_path, require_physical
-from huefield.make_data.neb import Path as ReactionPath
+from huefield.make_data.neb import BANDS, BandHistory, num_maxima, reaction_path, require_physical
 from huefield.make_data.oracles import AbstractOracle, OracleError, TbliteOracle
 from huefield.make_data.pool import run_tasks
 from huefield.make_data.reactions import HELD_OUT, elementary_reactions
@@ -36,7 +35,7 @@ from huefield.make_data.units import UnitResult, finish_unit, label_structures, 
 
 FEW = {"dynamics_per_molecule": 2, "hot_per_molecule": 2, "frames_per_reaction": 6, "frames_per_held_out_reaction": 4}
 REACTIONS = ("ammonia inversion", "malonaldehyde hydrogen transfer")
-SMALL = Plan(molecules=("water", "hydrogen cyanide"), reactions=REACTIONS, modes_per_molecule=8, **FEW)
+SMALL = SamplingPlan(molecules=("water", "hydrogen cyanide"), reactions=REACTIONS, modes_per_molecule=8, **FEW)
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def test_zmatrix_has_the_distances_angles_and_dihedrals_that_ase_measures() -> N
         ("C; O 1", r"row 2 of a Z-matrix must be an element and 2 numbers, but is \['O', '1'\]"),
         ("Q", "row 1 of a Z-matrix must be an element"),
         ("C; O 2 1.0", "row 2 of a Z-matrix refers to a row that is not above it"),
-        ("C; O 1 1.0; O 1 1.0 2 180; H 2 1.0 1 90 3 0", "references of a Z-matrix row are in one line"),
+        ("C; O 1 1.0; O 1 1.0 2 180; H 2 1.0 1 90 3 0", "references of a Z-matrix row are collinear"),
     ],
 )
 def test_zmatrix_says_what_is_wrong(text: str, message: str) -> None:
@@ -186,7 +185,7 @@ def test_dynamics_have_thermal_energy() -> None:
 
 def test_molecule_that_falls_apart_is_given_up() -> None:
     twice, rng = DynamicsSettings(attempts=2), np.random.default_rng(0)
-    with pytest.raises(SamplingError, match="the molecule fell apart 2 times at 300 K"):
+    with pytest.raises(SamplingError, match="the molecule dissociated 2 times at 300 K"):
         dynamics(H2, AT_REST, Spring(1.0, rest=5.0), 3, temperature_k=300.0, rng=rng, settings=twice)
 
 
@@ -227,7 +226,7 @@ def test_maxima_are_counted_without_wiggles() -> None:
     ],
 )
 def test_unphysical_paths_are_refused(energies: list[float], fmax: float, message: str) -> None:
-    path = ReactionPath(np.zeros((1, len(energies), 1, 3)), np.array(energies, float), fmax)
+    path = BandHistory(np.zeros((1, len(energies), 1, 3)), np.array(energies, float), fmax)
     with pytest.raises(SamplingError, match=message):
         require_physical(path, BANDS)
 
@@ -254,7 +253,7 @@ def test_distinct_knows_a_turned_and_reordered_copy() -> None:
 def test_splits_follow_the_group_and_the_shares() -> None:
     one = Structure(H2, AT_REST)
     groups = [f"reaction: {HELD_OUT[0]}", "water: dynamics at 2000 K", *["water: dynamics at 500 K"] * 2000]
-    names = assigned_splits([replace(one, group=g) for g in groups], Plan(), rng=np.random.default_rng(0))
+    names = assigned_splits([replace(one, group=g) for g in groups], SamplingPlan(), rng=np.random.default_rng(0))
     assert names[:2] == ["test_reactions", "test_hot"]
     assert names.count("train") / 2000 == pytest.approx(0.80, abs=0.03)
     assert names.count("validation") / 2000 == pytest.approx(0.08, abs=0.02)
@@ -324,14 +323,14 @@ def test_an_interruption_ends_tasks_that_have_long_to_go() -> None:
 
 
 def test_plan_scales_and_names_what_it_does_not_know() -> None:
-    plan = Plan(modes_per_molecule=40, hot_per_molecule=0).scaled(0.01)
-    assert (plan.modes_per_molecule, plan.hot_per_molecule, plan.hot_k) == (1, 0, Plan().hot_k)
-    assert Plan(dynamics_per_molecule=2, hot_per_molecule=3).dynamics_runs() == [(500, 2), (1500, 2), (2000, 1)]
+    plan = SamplingPlan(modes_per_molecule=40, hot_per_molecule=0).scaled(0.01)
+    assert (plan.modes_per_molecule, plan.hot_per_molecule, plan.hot_k) == (1, 0, SamplingPlan().hot_k)
+    assert SamplingPlan(dynamics_per_molecule=2, hot_per_molecule=3).dynamics_runs() == [(500, 2), (1500, 2), (2000, 1)]
     assert plan.dynamics_runs() == [(500, 1)]  # at least one where there were some, none where there were none
     with pytest.raises(ValueError, match="unknown molecule 'phlogiston'; known are methane, ammonia"):
-        Plan(molecules=("phlogiston",)).chosen_molecules()
+        SamplingPlan(molecules=("phlogiston",)).chosen_molecules()
     with pytest.raises(ValueError, match="unknown reaction 'alchemy'; known are hydrogen cyanide to isocyanide"):
-        Plan(reactions=("alchemy",)).chosen_reactions()
+        SamplingPlan(reactions=("alchemy",)).chosen_reactions()
 
 
 def test_bad_requests_are_refused_before_any_work(tmp_path: Path) -> None:
@@ -387,14 +386,14 @@ def test_interrupted_job_goes_on_to_the_same_data(made: Path, tmp_path: Path) ->
 
 
 def test_folder_of_another_request_is_refused(made: Path) -> None:
-    with pytest.raises(ValueError, match=r"work holds units of another request .* start anew without resuming"):
+    with pytest.raises(ValueError, match=r"work holds units of another request .* start anew with --no-resume"):
         make(made, seed=4, plan=SMALL)
 
 
 def test_starting_anew_forgets_finished_units_and_dft_labels_the_same_way(tmp_path: Path) -> None:
     pytest.importorskip("pyscf")
     none = {"reactions": (), "dynamics_per_molecule": 0, "hot_per_molecule": 0}
-    plan = Plan(molecules=("water",), modes_per_molecule=1, **none)
+    plan = SamplingPlan(molecules=("water",), modes_per_molecule=1, **none)
     (tmp_path / "work" / "samples").mkdir(parents=True)
     (tmp_path / "work" / "samples" / "molecule_water.npz").write_bytes(b"half a file")
     data = make(tmp_path, level="wb97x/6-31g(d)", plan=plan, resume=False)

@@ -93,14 +93,14 @@ def test_radical_is_labelled_with_its_spin() -> None:
 
 def test_missing_program_is_named_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tblite.interface", None)
-    with pytest.raises(OracleError, match=r"tblite is not installed; get it with: pip install 'huefield\[xtb\]'"):
+    with pytest.raises(OracleError, match=r"tblite is not installed; install it with pip install '.\[xtb\]'"):
         TbliteOracle().label(structure("H2O"))
 
 
 def test_unknown_level_and_unknown_atom_list_the_known() -> None:
     with pytest.raises(ValueError, match=r"unknown level of theory 'b3lyp'; known are gfn2-xtb, wb97x/6-31g\(d\)"):
         oracle_of("b3lyp")
-    with pytest.raises(OracleError, match="no ground state is known for the atom with number 92; known are 1, 2"):
+    with pytest.raises(OracleError, match="the ground state of atomic number 92 is not tabulated; known are 1, 2"):
         TbliteOracle().atom_energy(92)
 
 

@@ -15,7 +15,7 @@ from huefield.cli.main import app
 from huefield.data.convert import ConversionStoppedError
 from huefield.reproduce import sources
 from huefield.reproduce.commands import written_commands
-from huefield.reproduce.plan import Job, PaperSize, planned
+from huefield.reproduce.plan import Job, PaperSize, plan_table
 from huefield.reproduce.rows import PAPER
 from huefield.reproduce.sources import FEW, Bundled, OwnData, SmallANI1x, digest, source_named, source_of
 from huefield.support.files import alone_in
@@ -53,16 +53,16 @@ class TestSources:
         assert sum(map(len, small)) == 9  # one size is one formula here
 
     def test_a_data_set_that_is_not_there(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        with pytest.raises(ValueError, match="no data set and no file 'nosuch'"):
+        with pytest.raises(ValueError, match="no data set or file 'nosuch'"):
             source_named("nosuch")
         monkeypatch.setenv("HUEFIELD_DATA", str(tmp_path))
         with pytest.raises(FileNotFoundError, match="HUEFIELD_DATA"):
             source_named("acac").prepare(1, lambda progress: None, lambda: False)
         with pytest.raises(FileNotFoundError, match="HUEFIELD_DATA"):
             source_named("ani1x").prepare(1, lambda progress: None, lambda: False)
-        with pytest.raises(FileNotFoundError, match="--file is the HDF5 file of ani1x"):
+        with pytest.raises(FileNotFoundError, match="--file must be the published HDF5 file of ani1x"):
             source_of("ani1x", tmp_path / "x.h5", tmp_path, FEW)
-        with pytest.raises(ValueError, match="published HDF5 file of transition1x"):
+        with pytest.raises(ValueError, match="transition1x needs its published HDF5 file"):
             source_of("transition1x", None, tmp_path, FEW)
         with pytest.raises(ValueError, match="--file is for the published files of ani1x and transition1x"):
             source_of("bundled", tmp_path / "x.h5", tmp_path, FEW)
@@ -123,7 +123,7 @@ class TestPaperSize:
 
     def test_commands_come_with_configurations_and_a_script(self, tmp_path: Path) -> None:
         path = write_waters(tmp_path / "w.xyz", 20)
-        plan = planned(str(path), paper_size=True, out=tmp_path)
+        plan = plan_table(str(path), paper_size=True, out=tmp_path)
         text = written_commands(plan, "huefield reproduce table --size paper")
         assert "  huefield reproduce table --size paper\n" in text
         for job in plan.jobs:
@@ -135,7 +135,7 @@ class TestPaperSize:
         assert "--array=0-14" in script.read_text()
 
     def test_the_script_trains_each_member_of_each_row_and_queues_again_what_was_stopped(self, tmp_path: Path) -> None:
-        plan = planned(str(write_waters(tmp_path / "w.xyz", 20)), paper_size=True, out=tmp_path / "my out")
+        plan = plan_table(str(write_waters(tmp_path / "w.xyz", 20)), paper_size=True, out=tmp_path / "my out")
         assert f"sbatch '{plan.folder / 'members.sh'}'" in written_commands(plan, "")
         for name, body in (("srun", 'echo "$@"; exit 130'), ("scontrol", 'echo "$@"')):
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
@@ -185,12 +185,12 @@ def test_a_file_needs_forces_and_some_structures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--data", "nosuch"), "no data set and no file 'nosuch'"),
-        (("--only", "beige"), "there is no row 'beige'"),
-        (("--dry-run",), "--dry-run is for --size paper"),
-        (("--commands",), "--commands is for --size paper"),
-        (("--size", "paper", "--data", "ani1x"), "Name it with --file"),
-        (("--size", "paper"), "say which data with --data"),
+        (("--data", "nosuch"), "no data set or file 'nosuch'"),
+        (("--only", "beige"), "unknown row 'beige'"),
+        (("--dry-run",), "--dry-run needs --size paper"),
+        (("--commands",), "--commands needs --size paper"),
+        (("--size", "paper", "--data", "ani1x"), "give it with --file"),
+        (("--size", "paper"), "--size paper needs --data"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from huefield.reproduce.plan import Job, MiniSize
 from huefield.reproduce.published import METRICS, PUBLISHED
 from huefield.reproduce.report import compared
 from huefield.reproduce.rows import PAPER, ROWS, all_rows, rows_named
-from huefield.reproduce.settings import made_so, settings_of
+from huefield.reproduce.settings import same_settings, settings_of
 from huefield.reproduce.sources import SMALL, AbstractSource, Bundled, source_named
 from huefield.reproduce.table import (
-    Estimate,
+    SeedMean,
     Table,
     comparison_table,
     deviation,
@@ -51,7 +51,7 @@ class TestRows:
         assert [row.name for row in rows_named(["colored", "vanilla"])] == ["vanilla", "colored"]
 
     def test_a_row_that_is_not_there_is_an_error_that_lists_all(self) -> None:
-        with pytest.raises(ValueError, match="no row 'beige'; there are vanilla, white, colored, colored-atom"):
+        with pytest.raises(ValueError, match="unknown row 'beige'; known rows: vanilla, white, colored, colored-atom"):
             rows_named(["beige"])
 
     def test_readouts_are_for_molecules_of_different_sizes(self) -> None:
@@ -65,40 +65,40 @@ class TestRows:
         assert ROWS["colored"].noise.model_dump()["gamma"] == "global"
 
 
-class TestEstimate:
+class TestSeedMean:
     def test_the_margin_is_that_of_student(self) -> None:
-        found = Estimate.of([1.0, 2.0, 3.0])
+        found = SeedMean.of([1.0, 2.0, 3.0])
         assert found.mean == 2.0
         assert found.margin == pytest.approx(4.302653 / np.sqrt(3))  # t of 2 degrees of freedom, standard deviation 1
         assert found.text(2) == "2.00 ± 2.48"
 
     def test_of_one_seed_there_is_no_margin(self) -> None:
-        found = Estimate.of([1.5])
+        found = SeedMean.of([1.5])
         assert found.mean == 1.5
         assert isnan(found.margin)
         assert found.text(1) == "1.5"
 
     def test_what_is_unknown_is_a_dash(self) -> None:
-        assert Estimate.of([1.0, nan]).text(2) == Estimate.of([]).text(2) == "–"
+        assert SeedMean.of([1.0, nan]).text(2) == SeedMean.of([]).text(2) == "–"
 
 
 class TestTable:
     def test_differences_are_taken_seed_by_seed(self) -> None:
         table = fabricated({"white": [1.0, 5.0, 9.0], "colored": [1.5, 5.5, 9.5]})
-        found = table.estimate("colored", "test", "forces", "nll", less="white")
+        found = table.mean("colored", "test", "forces", "nll", less="white")
         assert found.mean == pytest.approx(1.0)
         assert found.margin == pytest.approx(0.0, abs=1e-12)
-        assert table.estimate("colored", "test", "forces", "nll").margin > 1
+        assert table.mean("colored", "test", "forces", "nll").margin > 1
 
     def test_seeds_that_only_one_row_has_do_not_count(self) -> None:
         table = fabricated({"white": [1.0, 2.0], "colored": [3.0]})
-        assert table.estimate("colored", "test", "energy", "nll", less="white").mean == 2.0
+        assert table.mean("colored", "test", "energy", "nll", less="white").mean == 2.0
 
     def test_a_row_that_failed_has_no_numbers(self) -> None:
         table = fabricated({"white": [1.0], "colored": [2.0]})
         table.results["colored"][0] = {"seed": 0, "failed": "diverged"}
         assert "| colored (0 of 1 seeds) | – |" in paper_table(table)
-        assert table.warnings() == ["colored, seed 0, failed and is left out: diverged"]
+        assert table.warnings() == ["colored, seed 0, failed and is ignored: diverged"]
         assert table.as_dict()["rows"]["colored"] == {"0": {"seed": 0, "failed": "diverged"}}
 
     def test_the_papers_own_rows_stand_below(self) -> None:
@@ -147,7 +147,7 @@ class TestTable:
         for row, means in {"white": "aa", "colored": "ab"}.items():
             for seed, mean in enumerate(means):
                 table.results[row][seed]["mean_digest"] = mean
-        expected = "seed 1: rows started from different means, and are hard to compare: white | colored"
+        expected = "seed 1: rows started from different means and cannot be compared well: white | colored"
         assert table.warnings() == [expected]
 
     def test_likelihoods_near_zero_deviate_by_their_difference(self) -> None:
@@ -162,7 +162,7 @@ class TestTable:
         assert comparison.text.endswith("Not compared: white, seed 1; colored, seed 0")
 
     def test_tables_without_a_common_row_cannot_be_compared(self) -> None:
-        with pytest.raises(ValueError, match="nothing in common"):
+        with pytest.raises(ValueError, match="no number in common"):
             deviation(fabricated({"white": [1.0]}), fabricated({"colored": [1.0]}))
 
     def test_tables_of_different_data_cannot_be_compared(self) -> None:
@@ -203,7 +203,7 @@ class TestFigures:
         figure = reliability_figure(table)
         assert figure is not None
         above, below = ([text.get_text() for text in ax.texts] for ax in figure.axes)
-        assert above == ["too few for a diagram"]
+        assert above == ["too few data for a diagram"]
         assert below == ["ENCE –\nRZV –"]
 
 
@@ -228,7 +228,7 @@ class TestKeptResults:
             pytest.skip("needs public data")
         table = kept_table(source)
         found = {
-            (row, seed): made_so(result["settings"], Job(source, seed, ROWS[row]), MiniSize(), tmp_path)
+            (row, seed): same_settings(result["settings"], Job(source, seed, ROWS[row]), MiniSize(), tmp_path)
             for row, seeds in table.results.items()
             for seed, result in seeds.items()
         }
@@ -254,29 +254,29 @@ class TestSettings:
 
     def test_they_are_the_same_as_their_own(self, job: Job, tmp_path: Path) -> None:
         kept = json.loads(json.dumps(settings_of(job, MiniSize(), tmp_path)))
-        assert made_so(kept, job, MiniSize(), tmp_path / "elsewhere")
+        assert same_settings(kept, job, MiniSize(), tmp_path / "elsewhere")
 
     @pytest.mark.parametrize(
         "other", [MiniSize(members=4), MiniSize(steps=(4000, 600, 1201)), MiniSize(PaiNN.Config())]
     )
     def test_others_are_not(self, job: Job, other: MiniSize, tmp_path: Path) -> None:
-        assert not made_so(settings_of(job, other, tmp_path), job, MiniSize(), tmp_path)
+        assert not same_settings(settings_of(job, other, tmp_path), job, MiniSize(), tmp_path)
 
     def test_one_that_came_later_must_have_its_default(self, job: Job, tmp_path: Path) -> None:
         kept = settings_of(job, MiniSize(), tmp_path)
         del kept[1]["stages"][0]["level_learns"]
-        assert made_so(kept, job, MiniSize(), tmp_path)
+        assert same_settings(kept, job, MiniSize(), tmp_path)
         del kept[1]["stages"][0]["energy_weight"]
-        assert not made_so(kept, job, MiniSize(), tmp_path)
+        assert not same_settings(kept, job, MiniSize(), tmp_path)
 
     def test_one_that_is_gone_made_a_difference(self, job: Job, tmp_path: Path) -> None:
         kept = settings_of(job, MiniSize(), tmp_path)
         kept[0]["optimiser"]["momentum"] = 0.9
-        assert not made_so(kept, job, MiniSize(), tmp_path)
+        assert not same_settings(kept, job, MiniSize(), tmp_path)
 
     @pytest.mark.parametrize("kept", [None, "48ce7f01", []])
     def test_results_without_settings_are_not_taken(self, kept: object, job: Job, tmp_path: Path) -> None:
-        assert not made_so(kept, job, MiniSize(), tmp_path)
+        assert not same_settings(kept, job, MiniSize(), tmp_path)
 
 
 def test_the_page_names_every_row() -> None:

@@ -18,7 +18,7 @@ from huefield.reproduce.rows import ROWS
 from huefield.reproduce.settings import settings_of
 from huefield.reproduce.sources import OwnData
 from huefield.reproduce.table import Table
-from huefield.reproduce.work import RESULT, work_through
+from huefield.reproduce.work import RESULT, run_jobs
 from huefield.support.files import alone_in
 from huefield.training import TrainingDivergedError, TrainingStoppedError
 from huefield.training.config import parse_config
@@ -43,7 +43,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, OwnData]:
     """A row on waters, trained for some steps."""
     folder = tmp_path_factory.mktemp("reproduce")
     source = OwnData(write_waters(folder / "water.xyz", 40))
-    work_through([Job(source, 0, ROWS["colored-atom-joint"])], TINY, folder / "out", quietly, unheard)
+    run_jobs([Job(source, 0, ROWS["colored-atom-joint"])], TINY, folder / "out", quietly, unheard)
     return folder / "out", source
 
 
@@ -95,27 +95,27 @@ class TestWork:
             told.append(what)
             yield lambda event: None
 
-        work_through([Job(source, 0, ROWS["colored-atom-joint"])], TINY, out, showing, unheard)
+        run_jobs([Job(source, 0, ROWS["colored-atom-joint"])], TINY, out, showing, unheard)
         assert told == []
 
     def test_what_was_done_with_other_settings_is_not_taken(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
         longer = dataclasses.replace(TINY, steps=(13, 4, 6))
         with pytest.raises(ValueError, match="made with other settings"):
-            work_through([Job(source, 0, ROWS["colored-atom-joint"])], longer, out, quietly, unheard)
+            run_jobs([Job(source, 0, ROWS["colored-atom-joint"])], longer, out, quietly, unheard)
 
     def test_a_mean_of_other_settings_is_not_started_from(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         out, source = done
         shutil.copytree(out / source.name / "seed-0" / "mean", tmp_path / source.name / "seed-0" / "mean")
         longer = dataclasses.replace(TINY, steps=(13, 4, 6))
         with pytest.raises(ValueError, match=r"made otherwise \(stages.0.steps: was 12, is 13\)"):
-            work_through([Job(source, 0, ROWS["white"])], longer, tmp_path, quietly, unheard)
+            run_jobs([Job(source, 0, ROWS["white"])], longer, tmp_path, quietly, unheard)
 
     def test_results_of_other_settings_are_left_out_and_named(self, done: tuple[Path, OwnData]) -> None:
         out, source = done
         table = Table.collected(source, dataclasses.replace(TINY, members=3), out)
         assert table.rows == []
-        assert "joint likelihood, seed 0, is of other settings and left out" in table.warnings()[0]
+        assert "joint likelihood, seed 0, has other settings and is ignored" in table.warnings()[0]
 
     def test_a_row_that_another_process_is_at_work_with_is_waited_for(
         self, done: tuple[Path, OwnData], monkeypatch: pytest.MonkeyPatch
@@ -133,8 +133,8 @@ class TestWork:
                 other.close()
 
             monkeypatch.setattr(work, "_wait", end_of_the_other)
-            work_through([job], TINY, out, quietly, told.append)
-        assert told == ["another process is at work with white, seed 0: waiting for it"]
+            run_jobs([job], TINY, out, quietly, told.append)
+        assert told == ["waiting for another process, which works on white, seed 0"]
 
     def test_who_waits_for_a_mean_says_so_once(
         self, done: tuple[Path, OwnData], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +155,7 @@ class TestWork:
 
         monkeypatch.setattr(work, "_wait", three_times)
         with alone_in(mean), pytest.raises(TrainingStoppedError, match="enough"):
-            work_through([job], TINY, tmp_path, showing, told.append)
+            run_jobs([job], TINY, tmp_path, showing, told.append)
         assert (len(told), shown) == (1, [])
 
     def test_who_waits_can_be_stopped(self, done: tuple[Path, OwnData]) -> None:
@@ -163,7 +163,7 @@ class TestWork:
         job = Job(source, 1, ROWS["white"])
         job.folder(out).mkdir(parents=True)
         with alone_in(job.folder(out)), pytest.raises(TrainingStoppedError, match="waiting for other"):
-            work_through([job], TINY, out, quietly, lambda text: None, lambda: True)
+            run_jobs([job], TINY, out, quietly, lambda text: None, lambda: True)
 
     def test_a_row_that_diverges_is_told_and_kept(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         _, source = done
@@ -173,7 +173,7 @@ class TestWork:
             def train(self, *args: object) -> None:
                 raise TrainingDivergedError("the loss of frame 3 is not finite")
 
-        work_through([job], Diverging(TINY.potential), tmp_path, quietly, told.append)
+        run_jobs([job], Diverging(TINY.potential), tmp_path, quietly, told.append)
         assert "frame 3" in told[0]
         assert f"remove {job.folder(tmp_path)} to try it again" in told[0]
         assert Table.collected(source, Diverging(TINY.potential), tmp_path).seeds("white") == []
@@ -182,8 +182,8 @@ class TestWork:
         out, source = done
         job, asked = Job(source, 0, ROWS["colored-atom-joint"]), iter(range(1000))
         with pytest.raises(TrainingStoppedError):
-            work_through([job], TINY, tmp_path, quietly, unheard, lambda: next(asked) >= 15)
+            run_jobs([job], TINY, tmp_path, quietly, unheard, lambda: next(asked) >= 15)
         assert (tmp_path / source.name / "seed-0" / "mean" / "model.safetensors").exists()
-        work_through([job], TINY, tmp_path, quietly, unheard)
+        run_jobs([job], TINY, tmp_path, quietly, unheard)
         ours, theirs = (json.loads((job.folder(f) / RESULT).read_text())["tests"] for f in (tmp_path, out))
         assert ours == theirs
