@@ -168,7 +168,7 @@ class Calculator(AseCalculator):
         self.evaluator.require_sense(structure_of(atoms))
 
     def tell_of_ignored(self, atoms: Atoms) -> None:
-        """Warn once of a charge or of unpaired electrons, which the model knows nothing about."""
+        """Warn once of a charge or of unpaired electrons, which models ignore."""
         if self._told_of_ignored:
             return
         ignored = list(ignored_by_models(atoms))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ase import Atoms
 
-from huefield.data.readers.ase_files import Image, ase_format_of, explained, images_in
 from huefield.data.readers.base import BadFrameError, Fault, UnreadableFileError, naming, require_elements
+from huefield.data.readers.images import Image, ase_format_of, explained, images_in
 from huefield.support.errors import HuefieldError
 
 NAME_FORMAT = "give it a name that ends with its format, such as .xyz or .cif"

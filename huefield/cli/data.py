@@ -101,10 +101,10 @@ def parse_reader(text: str | None) -> "ReaderConfig | None":
 def info(
     path: Annotated[Path, typer.Argument(help="A store, or a file that readers know.")],
     reader: ReaderOption = None,
-    figure: Annotated[Path | None, typer.Option(help="Where to draw; else NAME_info.png in this folder.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the distributions into this PNG file.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Check every byte of a store first.")] = False,
 ) -> None:
-    """Say what is in a store or file, what looks wrong about it, and draw the distributions."""
+    """Describe a store or file: counts, ranges, duplicates, and units that look wrong."""
     from huefield.data.info import draw_summary, look_into
     from huefield.support.files import replacing
 
@@ -112,8 +112,8 @@ def info(
     for line in found.lines():
         typer.echo(line)
     if not found.summary.structures:
-        raise HuefieldError(f"{path} has no structures that can be used, so there is nothing to draw")
-    out = figure or Path(f"{path.stem}_info.png")
-    with replacing(out) as temporary:
-        draw_summary(found.summary, path.name).savefig(temporary, format="png", dpi=200)
-    typer.echo(f"Drew {out}")
+        raise HuefieldError(f"{path} has no structure that can be used; the lines above give the reasons")
+    if figure is not None:
+        with replacing(figure) as temporary:
+            draw_summary(found.summary, path.name).savefig(temporary, format="png", dpi=200)
+        typer.echo(f"Drew {figure}")

@@ -11,15 +11,13 @@ import numpy as np
 from huefield import __version__
 from huefield.core.structure import Block
 from huefield.data.readers.base import BadFrameError, Fault, LeftOut
-from huefield.data.readers.detect import ReaderConfig, detect, read_blocks
-from huefield.data.store.format import SUFFIX, Position, Provenance, SourceInfo, StoreError
-from huefield.data.store.store import Store
+from huefield.data.readers.detect import OnFault, OnLeftOut, OnRemark, ReaderConfig, detect, read_blocks
+from huefield.data.store.format import MANIFEST, Position, Provenance, SourceInfo, StoreError
+from huefield.data.store.store import Store, is_store
 from huefield.data.store.writer import StoreWriter
 from huefield.support.errors import HuefieldError
 
 Precision: TypeAlias = Literal["float64", "float32"]
-OnFault: TypeAlias = Callable[[Fault], None] | None
-OnLeftOut: TypeAlias = Callable[[LeftOut], None] | None
 
 
 @dataclass(frozen=True)
@@ -129,25 +127,25 @@ def source_info(path: Path, reader: ReaderConfig | None) -> SourceInfo:
     """What identifies a source: a change of it between two runs is noticed."""
     file, config = path, None
     if is_store(path):
-        file = Store.open(path).path / "manifest.json"
+        file = Store.open(path).path / MANIFEST
     else:
         config = (reader or detect(path)).model_dump(mode="json")
     stat = file.stat()
     return SourceInfo(path=str(path), bytes=stat.st_size, modified_ns=stat.st_mtime_ns, reader=config)
 
 
-def is_store(path: Path) -> bool:
-    """Whether a path is a store, or called like one."""
-    return path.suffix == SUFFIX or (path / "manifest.json").is_file()
-
-
 def read_any(
-    path: Path, reader: ReaderConfig | None = None, *, on_fault: OnFault = None, on_left_out: OnLeftOut = None
+    path: Path,
+    reader: ReaderConfig | None = None,
+    *,
+    on_fault: OnFault = None,
+    on_left_out: OnLeftOut = None,
+    on_remark: OnRemark = None,
 ) -> Iterator[Block]:
-    """Blocks of a store or of a file that readers know."""
+    """Blocks of a store or of a file; arguments as for :func:`huefield.data.readers.detect.read_blocks`."""
     if is_store(path):
         return Store.open(path).blocks()
-    return read_blocks(path, reader, on_fault=on_fault, on_left_out=on_left_out)
+    return read_blocks(path, reader, on_fault=on_fault, on_left_out=on_left_out, on_remark=on_remark)
 
 
 def _remaining(

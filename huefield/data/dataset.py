@@ -18,7 +18,7 @@ from huefield.data.composition import symbol
 from huefield.data.readers.base import UnreadableFileError
 from huefield.data.readers.detect import ReaderConfig, read_blocks
 from huefield.data.splits.config import SplitConfig, SplitInputs
-from huefield.data.store.store import Store
+from huefield.data.store.store import Store, is_store
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
@@ -168,7 +168,7 @@ def open_part(name: str, paths: Iterable[Path], reader: ReaderConfig | None = No
         reader: how to read files; None to look at each of them.
     """
     paths = list(paths)
-    stores = [path for path in paths if (path / "manifest.json").is_file()]
+    stores = [path for path in paths if is_store(path)]
     if stores and len(paths) > 1:
         raise UnreadableFileError(
             f"{stores[0]} is a store, which cannot be joined with others: convert all sources into one store with "

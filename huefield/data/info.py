@@ -7,10 +7,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from huefield.data.convert import is_store, read_any
-from huefield.data.readers.base import Fault, LeftOut
+from huefield.data.convert import read_any
+from huefield.data.readers.base import Fault, LeftOut, Remark
 from huefield.data.readers.detect import ReaderConfig
-from huefield.data.store.store import Store
+from huefield.data.store.store import Store, is_store
 from huefield.data.summary import Distribution, Summary, describe, summarise
 from huefield.support.errors import HuefieldError
 from huefield.support.plots import ALEATORIC, EPISTEMIC, TRUTH, publication_style
@@ -30,7 +30,9 @@ class Info:
     faults: list[Fault]
     """Frames of a file that cannot be used."""
     left_out: list[LeftOut]
-    """What the reader of a file left out by its own rules."""
+    """Structures that the reader of a file left out by its own rules."""
+    remarks: list[Remark]
+    """Remarks of the reader of a file."""
 
     def lines(self) -> list[str]:
         """Everything, for people."""
@@ -40,6 +42,7 @@ class Info:
         if self.left_out:
             count, reason = sum(part.count for part in self.left_out), self.left_out[0].reason
             lines.append(f"left out          {count} by rules, such as: {reason}")
+        lines += [f"remark            {remark}" for remark in self.remarks]
         if self.faults:
             lines.append(f"bad frames        {len(self.faults)}, such as: {self.faults[0]}")
         return lines
@@ -60,8 +63,9 @@ def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = 
         store.verify()
     faults: list[Fault] = []
     left_out: list[LeftOut] = []
-    blocks = read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append)
-    return Info(path, store, summarise(blocks, rng=np.random.default_rng(0)), faults, left_out)
+    remarks: list[Remark] = []
+    blocks = read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append, on_remark=remarks.append)
+    return Info(path, store, summarise(blocks, rng=np.random.default_rng(0)), faults, left_out, remarks)
 
 
 def _store_lines(store: Store) -> list[str]:

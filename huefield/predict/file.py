@@ -2,26 +2,20 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
-from huefield.data.convert import is_store, read_any
-from huefield.data.readers.ase_files import AseReader, ase_format_of, images_in
-from huefield.data.readers.base import BadFrameError, Fault
-from huefield.data.readers.detect import ReaderConfig, detect
-from huefield.data.readers.electrons import ignored_by_models, ignored_text
-from huefield.data.store.store import Store
+from huefield.data.convert import read_any
+from huefield.data.readers.base import BadFrameError, Fault, Remark
+from huefield.data.readers.detect import ReaderConfig
+from huefield.data.store.store import Store, is_store
 from huefield.model import modelfile
-from huefield.predict import PredictionKeys, predict_blocks, writing_predictions
+from huefield.predict import predict_blocks, writing_predictions
 from huefield.predict.names import names_of
 from huefield.support.errors import HuefieldError
 from huefield.support.folders import folder_for_results
 
 SUFFIXES = (".xyz", ".extxyz")
-LOOKED_AT = 100
-"""Frames that are looked at for what the model ignores."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +72,10 @@ def predict_file(
         before = skipped.get(fault.reason, Skipped(fault, 0))
         skipped[fault.reason] = Skipped(before.first, before.count + 1)
 
-    if not is_store(source):
-        reader = _with_groups(detect(source) if reader is None else reader)
-        _tell_of_ignored(source, reader)
     total = len(Store.open(source)) if is_store(source) else None
     structures = with_stress = 0
     with folder_for_results(target.parent), writing_predictions(target) as write:
-        blocks = read_any(source, reader, on_fault=skip if skip_bad else _refuse_damaged)
+        blocks = read_any(source, reader, on_fault=skip if skip_bad else _refuse_damaged, on_remark=_warn)
         for found in predict_blocks(
             ensemble,
             blocks,
@@ -103,24 +94,10 @@ def predict_file(
     return PredictedFile(target, structures, with_stress, tuple(skipped.values()))
 
 
-def _with_groups(reader: ReaderConfig) -> ReaderConfig:
-    """The reader, which takes the groups that predictions are written with unless it has others."""
-    if not isinstance(reader, AseReader) or reader.group_key is not None:
-        return reader
-    return reader.model_copy(update={"group_key": PredictionKeys().group})
-
-
-def _tell_of_ignored(source: Path, reader: ReaderConfig) -> None:
-    """Warn once of a charge or of unpaired electrons in the first frames, which the model knows nothing about."""
-    if not isinstance(reader, AseReader):
-        return
-    found = None
-    with suppress(Exception):  # a damaged file is told of when it is read
-        images = islice(images_in(source, reader.ase_format or ase_format_of(source)), LOOKED_AT)
-        looked = ((image, list(ignored_by_models(image.parse()))) for image in images if not isinstance(image, Fault))
-        found = next(((image.frame, ignored) for image, ignored in looked if ignored), None)
-    if found is not None:
-        warnings.warn(f"{source}, frame {found[0]}: {ignored_text(found[1])}", stacklevel=3)
+def _warn(remark: Remark) -> None:
+    """Warn of a charge or of unpaired electrons; a file to predict needs no labels."""
+    if remark.kind == "electrons":
+        warnings.warn(str(remark), stacklevel=2)
 
 
 def _require_free(source: Path, target: Path, overwrite: bool) -> None:

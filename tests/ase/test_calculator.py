@@ -306,7 +306,7 @@ class TestWarnings:
         atoms.info["charge"] = 1
         atoms.set_initial_magnetic_moments([1.0] + [0.0] * 5)
         atoms.calc = calc
-        with pytest.warns(UserWarning, match="a charge and unpaired electrons, which the model knows nothing about"):
+        with pytest.warns(UserWarning, match="a charge and unpaired electrons, which models do not take as input"):
             atoms.get_potential_energy()
         atoms.rattle(0.01)
         with warnings.catch_warnings():
@@ -323,7 +323,7 @@ class TestWarnings:
         }
         for name, ask in questions.items():
             calc = double.sibling()
-            with pytest.warns(UserWarning, match="a charge, which the model knows nothing about"):
+            with pytest.warns(UserWarning, match="a charge, which models do not take as input"):
                 ask(calc)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore" if name == "sibling" else "error")

@@ -38,11 +38,29 @@ def test_the_program_describes_and_draws_a_store(tmp_path: Path) -> None:
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
+def test_nothing_is_drawn_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "a.hues", [molecules()])
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    result = CliRunner().invoke(app, ["info", str(path)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "Drew" not in result.output
+    assert list(Path().iterdir()) == []
+
+
+def test_labels_under_other_names_and_charges_are_shown(tmp_path: Path) -> None:
+    frame = "1\nProperties=species:S:1:pos:R:3:dft_forces:R:3 dft_energy=1.5 charge=1\nH 0 0 0 1 1 1\n"
+    (tmp_path / "a.xyz").write_text(frame)
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "a.xyz")], catch_exceptions=False)
+    assert "a.xyz, frame 0: the atoms have a charge, which models do not take as input" in result.output
+    assert '"energy_keys": ["dft_energy"], "forces_keys": ["dft_forces"]' in result.output
+
+
 def test_a_file_of_bad_frames_only_is_described_but_not_drawn(tmp_path: Path) -> None:
     (tmp_path / "bad.xyz").write_text("2\nProperties=species:S:1:pos:R:3\nH 0 0 0\nH 0 0 0\n")
     result = CliRunner().invoke(app, ["info", str(tmp_path / "bad.xyz"), "--figure", str(tmp_path / "a.png")])
     assert "bad frames        1" in result.output
-    assert "no structures that can be used" in str(result.exception)
+    assert "no structure that can be used" in str(result.exception)
     assert not (tmp_path / "a.png").exists()
 
 

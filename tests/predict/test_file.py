@@ -125,7 +125,9 @@ def test_a_charge_is_told_of(folder: Path, tmp_path: Path) -> None:
     for index in (1, 2):
         frames[index].info["charge"] = 1
     ase.io.write(tmp_path / "in.xyz", frames, format="extxyz")
-    with pytest.warns(UserWarning, match=r"in\.xyz, frame 1: the atoms have a charge, which the model knows") as told:
+    with pytest.warns(
+        UserWarning, match=r"in\.xyz, frame 1: the atoms have a charge, which models do not take"
+    ) as told:
         predict_file(folder / "mine.safetensors", tmp_path / "in.xyz", tmp_path / "out.xyz")
     assert len(told) == 1
 

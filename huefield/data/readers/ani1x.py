@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from huefield.core.units import HARTREE_EV
-from huefield.data.readers.base import Conformations, Frames, LeftOut, OnLeftOut, naming, numbers_in, row_slices
+from huefield.data.readers.base import Conformations, Frames, LeftOut, Notify, ignore, naming, numbers_in, row_slices
 from huefield.support.config import FrozenConfig
 
 
@@ -26,12 +26,12 @@ class Ani1xReader(FrozenConfig):
     energy_key: str = Field("wb97x_dz.energy", description="data set with energies in Hartree")
     forces_key: str | None = Field("wb97x_dz.forces", description="data set with forces in Hartree/Å; None for none")
 
-    def read(self, path: Path, *, on_left_out: OnLeftOut = None) -> Frames:
+    def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
         """Blocks of conformations of one formula, in the order of the file."""
         with naming(path), h5py.File(path, "r") as file:
             for formula, group in file.items():
                 for part in self._parts(f"{path}:/{formula}", formula, group):
-                    yield from _without_missing(part, on_left_out).frames()
+                    yield from _without_missing(part, notify).frames()
 
     def _parts(self, source: str, formula: str, group: h5py.Group | h5py.Dataset) -> Iterator[Conformations]:
         atomic_numbers = numbers_in(group, "atomic_numbers", source)[()]
@@ -50,7 +50,7 @@ class Ani1xReader(FrozenConfig):
             )
 
 
-def _without_missing(part: Conformations, on_left_out: OnLeftOut) -> Conformations:
+def _without_missing(part: Conformations, notify: Notify) -> Conformations:
     """The conformations that have all labels; arrays that do not fit together are passed on for the fault they are."""
     labels = [part.energy] if part.forces is None else [part.energy, part.forces]
     n = len(part.rows)
@@ -59,8 +59,7 @@ def _without_missing(part: Conformations, on_left_out: OnLeftOut) -> Conformatio
     missing = np.any([np.isnan(array).reshape(n, -1).any(1) for array in labels], axis=0)
     if not missing.any():
         return part
-    if on_left_out is not None:
-        on_left_out(LeftOut(part.source, int(missing.sum()), "a requested label is missing (NaN)"))
+    notify(LeftOut(part.source, int(missing.sum()), "a requested label is missing (NaN)"))
     keep = ~missing
     forces = None if part.forces is None else part.forces[keep]
     return Conformations(

@@ -53,8 +53,29 @@ class LeftOut:
 Frames: TypeAlias = Iterator[Block | Fault]
 """What every reader yields, in the order of the file."""
 
-OnLeftOut: TypeAlias = Callable[[LeftOut], None] | None
-"""Who is told what a reader leaves out; None for nobody."""
+
+@dataclass(frozen=True)
+class Remark:
+    """Something about a file that its user should know, at most one of each kind for a file."""
+
+    source: str
+    kind: Literal["electrons", "labels"]
+    """``electrons``: a charge or unpaired electrons; ``labels``: labels may be there under other names."""
+    text: str
+    frame: int | None = None
+    """The first frame that it is about; None for the whole file."""
+
+    def __str__(self) -> str:
+        return f"{self.source}{'' if self.frame is None else f', frame {self.frame}'}: {self.text}"
+
+
+Notify: TypeAlias = Callable[[LeftOut | Remark], None]
+"""Receives everything that a reader reports besides structures and faults."""
+
+
+def ignore(note: LeftOut | Remark) -> None:
+    """A :data:`Notify` that drops everything."""
+
 
 EnergyUnit: TypeAlias = Literal["eV", "meV", "hartree", "kcal/mol", "kJ/mol"]
 LengthUnit: TypeAlias = Literal["angstrom", "bohr", "nm"]

@@ -2,17 +2,28 @@
 
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import h5py
+from ase import Atoms
 from pydantic import Field
 
 from huefield.core.structure import Block, Structure
 from huefield.data.readers.ani1x import Ani1xReader
-from huefield.data.readers.ase_files import AseReader, ase_format_of
-from huefield.data.readers.base import BadFrameError, Fault, LeftOut, OnLeftOut, UnreadableFileError, checked, naming
+from huefield.data.readers.ase_files import AseReader
+from huefield.data.readers.base import (
+    BadFrameError,
+    Fault,
+    Frames,
+    LeftOut,
+    Remark,
+    UnreadableFileError,
+    checked,
+    naming,
+)
+from huefield.data.readers.images import Image, ase_format_of
 from huefield.data.readers.md17 import Md17Reader, array_names
 from huefield.data.readers.transition1x import Transition1xReader
 
@@ -21,6 +32,10 @@ ReaderConfig: TypeAlias = Annotated[
     Field(discriminator="kind"),
 ]
 """Any reader, chosen by its ``kind``."""
+
+OnFault: TypeAlias = Callable[[Fault], None] | None
+OnLeftOut: TypeAlias = Callable[[LeftOut], None] | None
+OnRemark: TypeAlias = Callable[[Remark], None] | None
 
 BUNDLE_FILES = ("metadata.json", "metadata", "metadata.ulm")
 """What a folder has that is one of ASE's bundle trajectories."""
@@ -52,51 +67,76 @@ def read_blocks(
     path: str | Path,
     reader: ReaderConfig | None = None,
     *,
-    on_fault: Callable[[Fault], None] | None = None,
+    on_fault: OnFault = None,
     on_left_out: OnLeftOut = None,
+    on_remark: OnRemark = None,
 ) -> Iterator[Block]:
     """Checked structures of a file, many at a time, in its order and in constant memory.
 
     Args:
         path: the file.
         reader: how to read it; None to find out from the file.
-        on_fault: is told of each frame that cannot be used, which is then left out; None to raise a
+        on_fault: receives each frame that cannot be used, which is then skipped; None to raise a
             :class:`BadFrameError` instead.
-        on_left_out: is told what the reader leaves out by its own rules.
+        on_left_out: receives what the reader leaves out by its own rules.
+        on_remark: receives remarks on the file, such as labels under other names.
     """
     file = Path(path)
-    return _blocks(file, detect(file) if reader is None else reader, on_fault, on_left_out)
+    chosen = detect(file) if reader is None else reader
+    if file.is_dir() and not isinstance(chosen, AseReader):
+        raise UnreadableFileError(f"{file} is a folder: name a file")
+    notes: list[LeftOut | Remark] = []
+    return _told(
+        _required(chosen.read(file, notify=notes.append), file, chosen, notes), notes, on_fault, on_left_out, on_remark
+    )
+
+
+def read_atoms(
+    atoms: Iterable[Atoms],
+    reader: AseReader | None = None,
+    *,
+    source: str = "atoms",
+    on_fault: OnFault = None,
+    on_remark: OnRemark = None,
+) -> Iterator[Block]:
+    """Checked structures from ``Atoms`` in memory; arguments as for :func:`read_blocks`, ``source`` for messages."""
+    notes: list[LeftOut | Remark] = []
+    images = (Image(source, frame, each) for frame, each in enumerate(atoms))
+    frames = (AseReader() if reader is None else reader).frames(images, source, notify=notes.append)
+    return _told(frames, notes, on_fault, None, on_remark)
 
 
 def read(
     path: str | Path,
     reader: ReaderConfig | None = None,
     *,
-    on_fault: Callable[[Fault], None] | None = None,
+    on_fault: OnFault = None,
     on_left_out: OnLeftOut = None,
+    on_remark: OnRemark = None,
 ) -> Iterator[Structure]:
     """Checked structures of a file one by one; arguments as for :func:`read_blocks`."""
-    blocks = read_blocks(path, reader, on_fault=on_fault, on_left_out=on_left_out)
+    blocks = read_blocks(path, reader, on_fault=on_fault, on_left_out=on_left_out, on_remark=on_remark)
     return (structure for block in blocks for structure in block)
 
 
-def _blocks(
-    path: Path,
-    reader: ReaderConfig,
-    on_fault: Callable[[Fault], None] | None,
+def _told(
+    frames: Frames,
+    notes: list[LeftOut | Remark],
+    on_fault: OnFault,
     on_left_out: OnLeftOut,
+    on_remark: OnRemark,
 ) -> Iterator[Block]:
-    empty = True
-    waiting: list[LeftOut] = []  # told from here: a listener's error must not be taken for one of the file
+    """The checked blocks. Listeners are called here, so that their errors are not taken for errors of the file."""
 
     def tell() -> None:
-        for left_out in waiting:
-            if on_left_out is not None:
-                on_left_out(left_out)
-        waiting.clear()
+        for note in notes:
+            if isinstance(note, Remark) and on_remark is not None:
+                on_remark(note)
+            if isinstance(note, LeftOut) and on_left_out is not None:
+                on_left_out(note)
+        notes.clear()
 
-    for item in checked(reader.read(path, on_left_out=waiting.append)):
-        empty = False
+    for item in checked(frames):
         tell()
         if isinstance(item, Block):
             yield item
@@ -104,12 +144,20 @@ def _blocks(
             raise BadFrameError(str(item))
         else:
             on_fault(item)
-    if empty and not waiting:
+    tell()
+
+
+def _required(frames: Frames, path: Path, reader: ReaderConfig, notes: list[LeftOut | Remark]) -> Frames:
+    """The frames; an error if there are none and nothing was left out."""
+    empty = True
+    for frame in frames:
+        empty = False
+        yield frame
+    if empty and not notes:
         chosen = json.dumps({"kind": reader.kind, **reader.model_dump(mode="json", exclude_defaults=True)})
         raise UnreadableFileError(
-            f"{path} holds no structures for the reader {chosen}; if it is of another kind, say which with --reader"
+            f"{path} holds no structures for the reader {chosen}; if it is of another kind, state it with --reader"
         )
-    tell()
 
 
 def _detect_hdf5(path: Path) -> Ani1xReader | Transition1xReader:

@@ -1,22 +1,29 @@
-"""Charges and unpaired electrons, which no model here knows about."""
+"""Charges and unpaired electrons, which no model takes as input."""
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from ase import Atoms
 
 
 def ignored_text(ignored: Sequence[str]) -> str:
     """A sentence about what :func:`ignored_by_models` finds."""
     return (
-        f"the atoms have {' and '.join(ignored)}, which the model knows nothing about: it predicts what it was trained "
-        "on, whatever they are"
+        f"the atoms have {' and '.join(ignored)}, which models do not take as input: structures that differ only in "
+        "that have the same prediction"
     )
 
 
 def ignored_by_models(atoms: Atoms) -> Iterator[str]:
-    """What the atoms say about their electrons."""
-    if atoms.info.get("charge", 0) or ("initial_charges" in atoms.arrays and atoms.get_initial_charges().any()):
+    """Properties of the electrons that the atoms state and models ignore."""
+    if _differs(atoms.info.get("charge", 0), 0) or _differs(atoms.arrays.get("initial_charges", 0), 0):
         yield "a charge"
-    spin = atoms.info.get("spin", 1) not in (0, 1) or atoms.info.get("multiplicity", 1) not in (0, 1)
-    if spin or ("initial_magmoms" in atoms.arrays and atoms.get_initial_magnetic_moments().any()):
+    spin = any(_differs(atoms.info.get(key, 1), 0, 1) for key in ("spin", "multiplicity"))
+    if spin or _differs(atoms.arrays.get("initial_magmoms", 0), 0):
         yield "unpaired electrons"
+
+
+def _differs(value: object, *usual: int) -> bool:
+    """Whether a value is a number, or has numbers, other than the usual ones."""
+    array = np.asarray(value)
+    return array.dtype.kind in "iuf" and not bool(np.isin(array, usual).all())

@@ -17,10 +17,11 @@ from huefield.data.readers.base import (
     EnergyUnit,
     Frames,
     LengthUnit,
-    OnLeftOut,
+    Notify,
     Units,
     UnknownUnitsError,
     UnreadableFileError,
+    ignore,
     naming,
     row_slices,
 )
@@ -66,7 +67,7 @@ class Md17Reader(FrozenConfig):
     length_unit: LengthUnit | None = Field(None, description="unit of the positions, and of lengths in the forces")
     group: str = Field("", description="group of all structures of the file")
 
-    def read(self, path: Path, *, on_left_out: OnLeftOut = None) -> Frames:
+    def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
         """Blocks of consecutive frames."""
         with naming(path), zipfile.ZipFile(path) as archive:
             keys = self.keys_in(path, array_names(archive))

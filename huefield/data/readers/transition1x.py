@@ -15,8 +15,9 @@ from pydantic import Field
 from huefield.data.readers.base import (
     Conformations,
     Frames,
-    OnLeftOut,
+    Notify,
     UnreadableFileError,
+    ignore,
     naming,
     numbers_in,
     row_slices,
@@ -38,7 +39,7 @@ class Transition1xReader(FrozenConfig):
         "come twice; drop: the path only",
     )
 
-    def read(self, path: Path, *, on_left_out: OnLeftOut = None) -> Frames:
+    def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
         """Blocks of conformations of one reaction, in the order of the file."""
         with naming(path), h5py.File(path, "r") as file:
             for formula, reaction, table in self._reactions(path, file):

@@ -29,6 +29,7 @@ from huefield.support.errors import HuefieldError
 FORMAT = "huefield-store"
 VERSION = 1
 SUFFIX = ".hues"
+MANIFEST = "manifest.json"
 CHUNK_BYTES = 65_536
 
 

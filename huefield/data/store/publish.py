@@ -10,11 +10,11 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from huefield.data.store.format import COLUMNS, StoreError
+from huefield.data.store.format import COLUMNS, MANIFEST, StoreError
 
 OUR_FILES = frozenset(
     {f"{name}{suffix}" for name in COLUMNS for suffix in (".bin", ".crc")}
-    | {"journal.json", "provenance.json", "manifest.json", "faults.txt"}
+    | {"journal.json", "provenance.json", MANIFEST, "faults.txt"}
 )
 AT_WORKING_FOLDER = -100
 """``AT_FDCWD`` of Linux: paths are meant as usual."""
@@ -58,7 +58,7 @@ def restore_replaced(dest: Path) -> None:
     if not old.exists():
         return
     require_ours(old)
-    if dest.exists() or not (old / "manifest.json").exists():
+    if dest.exists() or not (old / MANIFEST).exists():
         remove_store(old)
     else:
         old.rename(dest)
@@ -85,7 +85,7 @@ def require_ours(folder: Path) -> None:
 def remove_store(folder: Path) -> None:
     """Remove a folder of ours, the manifest first: without it nobody takes the rest for a store."""
     require_ours(folder)
-    (folder / "manifest.json").unlink(missing_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
     for file in folder.iterdir():
         file.unlink()
     folder.rmdir()

@@ -22,6 +22,8 @@ from huefield.core.structure import Block, Structure, row_ranges
 from huefield.data.store.format import (
     COLUMNS,
     FORMAT,
+    MANIFEST,
+    SUFFIX,
     VERSION,
     ColumnInfo,
     ColumnSpec,
@@ -324,9 +326,14 @@ class Store:
         return structures
 
 
+def is_store(path: Path) -> bool:
+    """Whether a path is a store, or named like one: ``Store.open`` then says what is wrong with it."""
+    return path.suffix == SUFFIX or (path / MANIFEST).is_file()
+
+
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest of a store."""
-    file = folder / "manifest.json"
+    file = folder / MANIFEST
     if not folder.is_dir():
         raise StoreError(f"there is no store at {folder}" + _what_there_is(folder))
     if not file.is_file():
@@ -355,7 +362,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def _what_there_is(folder: Path) -> str:
     """What conversions that were cut off have left instead of a store."""
-    if (replaced_path(folder) / "manifest.json").is_file():
+    if (replaced_path(folder) / MANIFEST).is_file():
         return (
             f": its replacement was cut off, and it is at {replaced_path(folder)}; run the same `convert` again, which "
             "moves it back first, or move it back yourself"

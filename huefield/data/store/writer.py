@@ -25,6 +25,7 @@ from huefield.data.readers.base import Fault, LeftOut
 from huefield.data.store.columns import ColumnWriter, open_behind, write_all
 from huefield.data.store.format import (
     COLUMNS,
+    MANIFEST,
     SUFFIX,
     ColumnSpec,
     Journal,
@@ -182,7 +183,7 @@ class StoreWriter:
                 precision=self._precision, columns=infos, provenance_sha256=hashlib.sha256(provenance).hexdigest(),
             ).model_dump(mode="json")  # fmt: skip
             manifest["sha256"] = manifest_digest(manifest)
-            write_bytes(self.partial / "manifest.json", json.dumps(manifest, indent=1).encode())
+            write_bytes(self.partial / MANIFEST, json.dumps(manifest, indent=1).encode())
             if not self.faults:
                 (self.partial / "faults.txt").unlink()
             publish(self.partial, self.dest)
@@ -269,7 +270,7 @@ def _require_destination(dest: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise StoreError(f"{dest} exists: choose another name, or pass --overwrite to replace it")
-    if not (dest / "manifest.json").is_file():
+    if not (dest / MANIFEST).is_file():
         raise StoreError(f"{dest} is not a huefield store, so it is not overwritten: move it away")
     require_ours(dest)
 

@@ -3,25 +3,20 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-from ase import Atoms
 from jaxtyping import Bool, Float, Shaped
 
 from huefield.core.structure import Structure
-from huefield.data.readers import ase_files
+from huefield.data.readers.ase_files import stress_tensor
 from huefield.data.readers.base import Fault, naming, require_elements
+from huefield.data.readers.images import Image, ase_format_of, explained, images_in
+from huefield.data.readers.labels import frame_entries
 from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL, ChosenKeys, PredictionKeys
-from huefield.predict.files.xyz import parse_plain
 from huefield.support.errors import HuefieldError
 
 FRAME = "frame"
 """Entry of ``info`` in files that huefield wrote: the number of the structure in its source, from 0."""
-ATOMS = ("numbers", "positions")
-"""Entries of arrays that are the atoms themselves."""
-
-Image: TypeAlias = ase_files.Image
 
 
 class BadValueError(HuefieldError):
@@ -91,7 +86,7 @@ class Frame:
     def _stress(self, keys: PredictionKeys) -> Float[np.ndarray, "3 3"] | None:
         found = next((self.values[key] for key in keys.reference_stress if key in self.values), None)
         try:
-            return None if found is None else ase_files.stress_tensor(found, "ase")
+            return None if found is None else stress_tensor(found, "ase")
         except ValueError as error:
             raise BadValueError(str(error)) from error
 
@@ -146,7 +141,7 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
     names: set[str] = set()
     wanted = keys.all_names() | {FRAME}
     with naming(path):
-        for image in ase_files.images_in(path, ase_files.ase_format_of(path)):
+        for image in images_in(path, ase_format_of(path)):
             frame = image if isinstance(image, Fault) else _frame(image, wanted, names)
             if isinstance(frame, Fault):
                 faults[f"the frame cannot be read: {frame.reason}"] += 1
@@ -159,27 +154,16 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
 
 def _frame(image: Image, wanted: frozenset[str], names: set[str]) -> Frame | Fault:
     """A frame, whose names are noted."""
-    plain = None if isinstance(image.content, Atoms) else parse_plain(image.content, wanted)
-    if plain is not None:
-        names.update(plain.names)
-        return Frame(image.frame, plain.atoms, plain.values)
     try:
         atoms = image.parse()
         require_elements(atoms.numbers)
     except Exception as error:  # ASE raises anything on damaged text
-        return Fault(image.source, image.frame, ase_files.explained(error))
-    entries = _entries(atoms)
+        return Fault(image.source, image.frame, explained(error))
+    entries = frame_entries(atoms)
     names.update(entries)
     cell, pbc = np.array(atoms.cell, float), np.array(atoms.pbc, bool)
     structure = Structure(atoms.numbers.astype(np.uint8), atoms.positions, cell, pbc)
     return Frame(image.frame, structure, {key: np.asarray(entries[key]) for key in wanted & entries.keys()})
-
-
-def _entries(atoms: Atoms) -> dict[str, object]:
-    """What info, arrays and calculator say besides the atoms; where several have a name, the first of them."""
-    results = {} if atoms.calc is None else atoms.calc.results
-    entries = {**results, **atoms.arrays, **atoms.info}
-    return {key: value for key, value in entries.items() if key not in ATOMS and value is not None}
 
 
 def _require(good: Bool[np.ndarray, "*n"], reason: str) -> None:

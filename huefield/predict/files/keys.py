@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
+from huefield.data.readers.ase_files import GROUP_KEYS
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
@@ -49,7 +50,7 @@ class PredictionKeys(FrozenConfig):
     reference_energy: Names = Field(("REF_energy", "energy"), description="energies to compare with, eV")
     reference_forces: Names = Field(("REF_forces", "forces"), description="forces to compare with, eV/Å")
     reference_stress: Names = Field(("REF_stress",), description="stresses that are kept with the structures, eV/Å³")
-    group: Names = Field(("group", "config_type"), description="entries of info that are the group")
+    group: Names = Field(GROUP_KEYS, description="entries of info that are the group")
 
     def all_names(self) -> frozenset[str]:
         """Every name that may be of use."""

@@ -7,10 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from huefield.core.structure import Block, joined
-from huefield.data.convert import is_store, read_any
+from huefield.data.convert import read_any
 from huefield.data.readers.ase_files import AseReader
 from huefield.data.readers.base import Fault
 from huefield.data.readers.detect import detect, read_blocks
+from huefield.data.store.store import is_store
 from huefield.predict.files.keys import PredictionKeys
 from huefield.support.errors import HuefieldError
 

@@ -12,8 +12,7 @@ from jaxtyping import Bool, Float
 
 from huefield.predict.files.frames import FRAME
 from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
-from huefield.predict.files.xyz import is_plain_text
-from huefield.predict.files.xyz_text import frame_text, joined, periodic_word
+from huefield.predict.files.xyz_text import frame_text, is_plain_text, joined, periodic_word
 from huefield.predict.predictions import Marginals, Predictions
 from huefield.support.files import replacing
 

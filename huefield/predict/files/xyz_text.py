@@ -1,9 +1,14 @@
 """Frames of extended xyz as text, in a form that ASE reads back."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
+
+TEXT = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
+NOT_TEXT = frozenset({"t", "f", "true", "false", "nan", "inf", "infinity"})
+"""Words that ASE reads as truth values or numbers."""
 
 
 def frame_text(
@@ -43,3 +48,8 @@ def joined(numbers: Float[np.ndarray, "*k"] | np.float64 | float, number: str) -
     """One number, or several in quotes."""
     text = " ".join(number % value for value in np.ravel(numbers))
     return f'"{text}"' if " " in text else text
+
+
+def is_plain_text(text: str) -> bool:
+    """Whether ASE reads this text without quotes as the same text."""
+    return TEXT.fullmatch(text) is not None and text.lower() not in NOT_TEXT

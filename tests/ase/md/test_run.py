@@ -289,7 +289,7 @@ def test_a_folder_is_for_one_run_at_a_time(calculator: Calculator, water: Atoms,
 
 def test_a_charge_is_told_of(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     water.info["charge"] = 1
-    with pytest.warns(UserWarning, match="a charge, which the model knows nothing about") as told:
+    with pytest.warns(UserWarning, match="a charge, which models do not take as input") as told:
         run_md(config(steps=20), calculator, water, tmp_path)
     assert len(told) == 1
 

@@ -197,7 +197,7 @@ def test_a_charge_is_told_of_once() -> None:
     for atoms in (first, last):
         atoms.info["charge"] = 1
         atoms.set_initial_charges([0, 1, 0])
-    with pytest.warns(UserWarning, match="a charge, which the model knows nothing about") as told:
+    with pytest.warns(UserWarning, match="a charge, which models do not take as input") as told:
         find_path(Transfer(), first, last, PathConfig(images=3, steps=1, relax_ends=False))
     assert len(told) == 1
 

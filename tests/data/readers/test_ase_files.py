@@ -217,8 +217,8 @@ BAD = {
         r"stress must have 6 or 3 × 3 components, but has sh",
     ),
     "forces": (
-        GOOD.replace("energy", 'REF_forces="1 2 3" energy'),
-        r"forces must have shape \(2, 3\), but has shape \(3,\)",
+        GOOD.replace("forces:R:3", "forces:R:2").replace(" 0.3\n", "\n"),
+        r"forces must have shape \(2, 3\), but has shape \(2, 2\)",
     ),
     "binary": (GOOD.replace("C 0", "\udcff\udcfe 0"), "unknown element or key"),
 }
@@ -269,7 +269,7 @@ def test_truncation_is_explained(tmp_path: Path) -> None:
         list(read(tmp_path / "a.xyz"))
     (tmp_path / "a.xyz").write_text(GOOD[:-2])
     with pytest.raises(
-        BadFrameError, match=r"a.xyz, frame 0: the file is truncated in its last line; if it is whole, end"
+        BadFrameError, match=r"a.xyz, frame 0: the file is truncated in its last line; if it is complete, end"
     ):
         list(read(tmp_path / "a.xyz"))
 

@@ -1,0 +1,112 @@
+"""Names of labels: a file has one name for its energies, one for its forces and one for its stresses.
+
+The first frame with a label decides; a later frame with the label under another name is an error, since the two names
+usually stand for two methods. Names that could be labels, but are not looked for, are listed in a remark.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from ase import Atoms
+
+from huefield.data.readers.base import Remark, UnreadableFileError
+
+LabelQuantity: TypeAlias = Literal["energy", "forces", "stress"]
+SEARCHED_FRAMES = 100
+"""Frames that are searched for labels under other names."""
+SHOWN_NAMES = 8
+ATOM_ARRAYS = frozenset({"numbers", "positions"})
+NOT_ENERGIES = frozenset({"charge", "spin", "multiplicity", "frame"})
+NOT_FORCES = frozenset({"momenta", "velocities", "initial_magmoms", "magmoms"})
+HINTS: dict[LabelQuantity, tuple[str, ...]] = {"energy": ("energ", "ener", "free"), "forces": ("forc", "grad")}
+"""Parts of names that labels usually have."""
+
+
+def frame_entries(atoms: Atoms) -> dict[str, Any]:
+    """Entries of ``info``, ``arrays`` and calculator besides the atoms; ``info`` wins, then ``arrays``."""
+    results = {} if atoms.calc is None else atoms.calc.results
+    entries = {**results, **atoms.arrays, **atoms.info}
+    return {name: value for name, value in entries.items() if name not in ATOM_ARRAYS and value is not None}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    name: str
+    frame: int
+
+
+class LabelNames:
+    """The names of the labels of one file.
+
+    Args:
+        source: the file, for messages.
+        keys: names to look for by quantity, the first that a frame has wins.
+    """
+
+    def __init__(self, source: str, keys: Mapping[LabelQuantity, tuple[str, ...]]) -> None:
+        self._source, self._keys = source, keys
+        self._chosen: dict[LabelQuantity, _Choice] = {}
+        self._others: dict[LabelQuantity, dict[str, None]] = {"energy": {}, "forces": {}}
+        self._searched = 0
+
+    def find(self, atoms: Atoms, frame: int) -> dict[LabelQuantity, Any]:
+        """The labels of a frame; raises if an earlier frame has one of them under another name."""
+        entries = frame_entries(atoms)
+        found: dict[LabelQuantity, Any] = {}
+        for quantity, names in self._keys.items():
+            name = next((name for name in names if name in entries), None)
+            if name is not None:
+                self._require_one_name(quantity, _Choice(name, frame))
+                found[quantity] = entries[name]
+        if self._searched < SEARCHED_FRAMES and not {"energy", "forces"} <= self._chosen.keys():
+            self._searched += 1
+            for quantity, name in _possible_labels(entries, len(atoms)):
+                self._others[quantity][name] = None
+        return found
+
+    def _require_one_name(self, quantity: LabelQuantity, choice: _Choice) -> None:
+        first = self._chosen.setdefault(quantity, choice)
+        if first.name != choice.name:
+            raise UnreadableFileError(
+                f"{self._source}: the {quantity} label is {first.name!r} in frame {first.frame}, but {choice.name!r} "
+                f"in frame {choice.frame}; choose one, {selecting({f'{quantity}_keys': [first.name]})}, or "
+                "rename the labels"
+            )
+
+    def remark(self) -> Remark | None:
+        """Names under which the frames may hold energies or forces, if they have none under the known names."""
+        missing = [q for q, names in self._others.items() if names and self._keys[q] and q not in self._chosen]
+        if not missing:
+            return None
+        likely = {quantity: _likely(quantity, list(self._others[quantity])) for quantity in missing}
+        texts = [
+            f"no {quantity} under {' or '.join(self._keys[quantity])}, but there is {', '.join(names[:SHOWN_NAMES])}"
+            for quantity, names in likely.items()
+        ]
+        chosen = {f"{quantity}_keys": [names[0]] for quantity, names in likely.items()}
+        return Remark(self._source, "labels", f"{'; '.join(texts)}; to use it: {selecting(chosen)}")
+
+
+def selecting(settings: Mapping[str, object]) -> str:
+    """The option and the configuration key that choose settings of the reader for ASE files."""
+    text = json.dumps({"kind": "ase", **settings})
+    return f"--reader '{text}' (in a training configuration: data: {{reader: {text}}})"
+
+
+def _possible_labels(entries: Mapping[str, Any], atoms: int) -> Iterator[tuple[LabelQuantity, str]]:
+    for name, value in entries.items():
+        array = np.asarray(value)
+        if array.dtype.kind not in "iuf":
+            continue
+        if array.size == 1 and array.ndim < 2 and name not in NOT_ENERGIES:
+            yield "energy", name
+        elif array.shape == (atoms, 3) and name not in NOT_FORCES:
+            yield "forces", name
+
+
+def _likely(quantity: LabelQuantity, names: list[str]) -> list[str]:
+    """Names that contain the word for the quantity; all names if none does."""
+    return [name for name in names if any(hint in name.lower() for hint in HINTS[quantity])] or names
