@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from huefield.cli.progress import convert_progress, stopping_politely
+from huefield.cli.progress import convert_progress
+from huefield.cli.signals import stopping_politely
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:

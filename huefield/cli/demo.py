@@ -20,6 +20,7 @@ def demo(
 
     @contextmanager
     def showing(kind: str) -> "Iterator[Report]":
+        should_stop.all_saved()
         typer.echo(f"Training {kind} ({KINDS.index(kind) + 1} of {len(KINDS)}) into {out / kind}", err=True)
         with run_progress() as report:
             yield report

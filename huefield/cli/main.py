@@ -1,6 +1,5 @@
 """The ``huefield`` program."""
 
-import signal
 import sys
 import traceback
 import warnings
@@ -17,6 +16,7 @@ from huefield.cli.md import md
 from huefield.cli.neb import neb
 from huefield.cli.predict import predict
 from huefield.cli.reproduce import app as reproduce_app
+from huefield.cli.signals import Interrupted, end, ending_at_once
 from huefield.cli.toy import toy
 from huefield.cli.train import assemble, config, history, train
 from huefield.support.errors import HuefieldError
@@ -62,10 +62,12 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 def main() -> None:
     """Run the program. An error that the user can mend is one line; any other is a bug and shows its traceback."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # clean up as after any exception
     warnings.showwarning = _show_warning
     try:
-        app()
+        with ending_at_once():
+            app()
+    except Interrupted as interrupted:
+        end(int(interrupted.code or 0))
     except FileNotFoundError as error:
         typer.echo(f"error: {error if error.filename is None else f'there is no file {error.filename}'}", err=True)
         sys.exit(1)

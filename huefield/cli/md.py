@@ -112,7 +112,8 @@ def md(
     from huefield.ase.calculator import Calculator
     from huefield.ase.md import MDConfig, run_md
     from huefield.ase.structures import naming_structure, read_structure
-    from huefield.cli.progress import stopping_politely, use_compilation_cache
+    from huefield.cli.progress import use_compilation_cache
+    from huefield.cli.signals import stopping_politely
 
     settings = {
         "steps": steps,

@@ -49,7 +49,8 @@ def neb(
         save_path,
     )
     from huefield.ase.structures import naming_structure, read_structure, read_structures
-    from huefield.cli.progress import stopping_politely, use_compilation_cache
+    from huefield.cli.progress import use_compilation_cache
+    from huefield.cli.signals import stopping_politely
     from huefield.support.files import alone_in
     from huefield.support.folders import folder_for_results
 

@@ -1,7 +1,6 @@
 """How far long work is: a live bar in a terminal, plain lines elsewhere."""
 
 import math
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from huefield.cli.signals import StopRequest, ending_at_once, stopping_politely
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -176,30 +177,8 @@ def _span(values: Any) -> str:
 
 
 @contextmanager
-def stopping_politely(when: str) -> Iterator[Callable[[], bool]]:
-    """Give a function that says whether SIGINT or SIGTERM came; a second one ends the program at once."""
-    asked = False
-
-    def handle(number: int, frame: Any) -> None:
-        nonlocal asked
-        asked = True
-        typer.echo(f"Stopping {when}; once more to stop at once", err=True)
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
-    for name in before:
-        signal.signal(name, handle)
-    try:
-        yield lambda: asked
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
-
-
-@contextmanager
-def stopping_training() -> Iterator[Callable[[], bool]]:
-    """The same for training, which saves where it is; the program then ends with the code for an interruption."""
+def stopping_training() -> Iterator[StopRequest]:
+    """Give a function that says whether training should save its state and stop; the exit code is then 130."""
     from huefield.training import TrainingStoppedError
 
     with stopping_politely("after this step") as should_stop:
@@ -241,32 +220,19 @@ def _now_and_then() -> Callable[["ConvertProgress"], None]:
 
 @contextmanager
 def counting_progress() -> Iterator[Callable[[str], "Counting"]]:
-    """Give a function that, given a name, gives one that shows how many structures are done.
+    """Give a function that, given a name, gives one that shows how many structures are done, and of how many if known.
 
-    Of how many is None where nobody knows.
-
-    Ctrl-C ends the program behind the batch that is being predicted: within it, XLA may swallow the interruption.
+    Nothing is saved before all structures are done, so Ctrl-C ends the program at once.
     """
-    with stopping_politely("after these structures") as should_stop:
-
-        def ending(show: Counting) -> Counting:
-            def shown(done: int, total: int | None) -> None:
-                show(done, total)
-                if should_stop():
-                    raise typer.Exit(130)
-
-            return shown
-
+    with ending_at_once():
         if not sys.stderr.isatty():
-            yield lambda name: ending(_counting_lines(name))
+            yield _counting_lines
             return
         with _live_line() as bar:
 
             def counting(name: str) -> Counting:
                 task = bar.add_task(name, total=None, line="compiling")
-                return ending(
-                    lambda done, total: bar.update(task, completed=done, total=total, line=_count(done, total))
-                )
+                return lambda done, total: bar.update(task, completed=done, total=total, line=_count(done, total))
 
             yield counting
 

@@ -105,7 +105,9 @@ def table(
         if commands:
             typer.echo(written_commands(plan, _without(sys.argv, "--commands")))
             return
-        rows_left = _RowsLeft(lambda: sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs))
+        rows_left = _RowsLeft(
+            lambda: sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs), should_stop.all_saved
+        )
         _tell(f"Training {rows_left.at_first} of {len(plan.jobs)} rows into {plan.folder}")
         run_jobs(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop)
     made = write_table(plan.source, plan.size, plan.out)
@@ -130,13 +132,14 @@ def _tell(text: str) -> None:
 class _RowsLeft:
     """Reports before each training how many rows are left for all processes, and the estimated time."""
 
-    def __init__(self, count: Callable[[], int]) -> None:
-        self._count, self.at_first, self._begun = count, count(), time.monotonic()
+    def __init__(self, count: Callable[[], int], all_saved: Callable[[], None]) -> None:
+        self._count, self.at_first, self._begun, self._all_saved = count, count(), time.monotonic(), all_saved
 
     @contextmanager
     def showing(self, title: str) -> "Iterator[Report]":
         from huefield.cli.progress import run_progress
 
+        self._all_saved()
         _tell(f"{title}{self._outlook()}")
         with run_progress() as report:
             yield report

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from huefield.support.cleanup import cleaned_up_unless_finished
 from huefield.support.errors import HuefieldError
 
 
@@ -23,17 +24,16 @@ def replacing(path: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     os.close(handle)
     temporary = Path(name)
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)
-        raise
+    with cleaned_up_unless_finished(lambda: temporary.unlink(missing_ok=True)):
+        try:
+            yield temporary
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~_umask())
+            temporary.replace(path)
+        except OSError as error:
+            error.filename = str(path) if error.filename is None else error.filename
+            raise
 
 
 def require_writable(folder: Path) -> None:
@@ -104,13 +104,14 @@ def require_free(folder: Path) -> None:
 def leaving_no_empty(folder: Path) -> Iterator[None]:
     """Take a folder away that the block made, and left with nothing in it, when it fails."""
     existed = folder.exists()
-    try:
-        yield
-    except BaseException:
+
+    def clean() -> None:
         if not existed:
             with suppress(OSError):  # there is something in it, or another process was first
                 folder.rmdir()
-        raise
+
+    with cleaned_up_unless_finished(clean):
+        yield
 
 
 def _umask() -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from huefield.support.cleanup import cleaned_up_unless_finished
 from huefield.support.files import LOCK, require_writable
 
 
@@ -15,13 +16,14 @@ def folder_for_results(folder: Path) -> Iterator[None]:
     If the block fails, folders that were made here go again, unless something was written into them; a lock is nothing.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        require_writable(folder)
-        yield
-    except BaseException:
+
+    def clean() -> None:
         if folder in made and folder.exists() and [path.name for path in folder.iterdir()] == [LOCK]:
             (folder / LOCK).unlink()
         for each in made:
             with contextlib.suppress(OSError):
                 each.rmdir()
-        raise
+
+    with cleaned_up_unless_finished(clean):
+        require_writable(folder)
+        yield

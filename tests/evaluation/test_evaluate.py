@@ -1,8 +1,6 @@
 """From a model and data, or from predictions of any code, to numbers, tables, figures and a page."""
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +8,10 @@ import ase.io
 import jax
 import numpy as np
 import pytest
-import typer
 from typer.testing import CliRunner
 
 import huefield
 from huefield.cli.main import app
-from huefield.cli.progress import counting_progress
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.evaluate import judge
 from huefield.model.calibration import ScaleCalibration
@@ -190,24 +186,6 @@ def test_an_earlier_evaluation_is_replaced_as_a_whole(
     assert [path.name for path in tmp_path.glob("predictions-*")] == ["predictions-mine.extxyz"]
     assert not (tmp_path / "figures" / "calibration.png").exists()
     assert (tmp_path / "table.md").read_text() != "before"
-
-
-def test_an_interruption_ends_it_behind_the_batch() -> None:
-    """A real signal; within compiled programs it might be swallowed."""
-    done: list[int] = []
-
-    def predict() -> None:
-        with counting_progress() as report:
-            show = report("mine")
-            for number in range(1, 4):
-                if number == 2:
-                    os.kill(os.getpid(), signal.SIGINT)
-                done.append(number)
-                show(number, 3)
-
-    with pytest.raises(typer.Exit) as ended:
-        predict()
-    assert (ended.value.exit_code, done) == (130, [1, 2])
 
 
 def test_a_file_in_place_of_a_folder(folder: Path, tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def test_a_stop_while_ends_relax_leaves_nothing(
     def asked(when: str) -> Iterator[Callable[[], bool]]:
         yield lambda: True
 
-    monkeypatch.setattr("huefield.cli.progress.stopping_politely", asked)
+    monkeypatch.setattr("huefield.cli.signals.stopping_politely", asked)
     run = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "out")])
     assert run.exit_code == 130
     assert "stopped in step 0 of the reactant: no band yet, nothing was written" in run.output
