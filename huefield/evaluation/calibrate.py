@@ -19,7 +19,7 @@ from huefield.model.calibration import (
     ScaleCalibration,
 )
 from huefield.model.forcefield import Ensemble
-from huefield.model.joint_calibration import EnergyForcesCalibration, atom_level
+from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
 from huefield.model.typical import TypicalUncertainty
 from huefield.noise import ColoredNoise
 from huefield.predict import Report, level_remark, predict_part, remarks_on, unit_remark
@@ -52,7 +52,8 @@ class Calibrated:
         """By quantity: promised shares of observations, and the shares that calibrated intervals hold."""
         found = {"energies": self.after.observed_energies(), "forces": self.after.observed_forces()}
         calibration = self.calibration or EnergyForcesCalibration()
-        widths = {share: calibration.interval_widths(share) for share in SHARES if share <= calibration.most_promised}
+        given = [share for share in SHARES if share <= calibration.largest_coverage]
+        widths = {share: calibration.interval_widths(share) for share in given}
         held = {
             name: [(share, _held(each, width[number])) for share, width in widths.items()]
             for number, (name, each) in enumerate(found.items())
@@ -234,13 +235,11 @@ def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: b
         return ScaleCalibration.fit(found.variance, found.error)
     if method == "conformal":
         return ConformalCalibration.fit(found.variance, found.error, found.structure)
-    level = atom_level(found.variance.reshape(-1, 3)).ravel() if of_atoms else found.variance
+    level = isotropic_var(found.variance.reshape(-1, 3)).ravel() if of_atoms else found.variance
     noisy = found.variance > 0
     # Of an atom whose three variances differ, errors in units of its level: they have the factor that is looked for.
     error = found.error[noisy] * np.sqrt(level[noisy] / found.variance[noisy])
-    return IsotonicCalibration.fit(
-        level[noisy], error, group_size=group_size, outside="ratio", structure=found.structure[noisy]
-    )
+    return IsotonicCalibration.fit(level[noisy], error, group_size=group_size, structure=found.structure[noisy])
 
 
 def _drawn(count: int, fraction: float, seed: int) -> Bool[np.ndarray, " n"]:

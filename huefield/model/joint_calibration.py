@@ -14,25 +14,30 @@ from huefield.support.errors import HuefieldError
 
 
 class EnergyForcesCalibration(FrozenConfig):
-    """How the variances of energies and of force components are calibrated.
+    """Calibration of the variances of energies and of force components.
 
-    The covariance Σ of a structure becomes S Σ S with S² = diag(calibrated variance / predicted variance): both parts
-    of the uncertainty, their columns, samples and linear observables are scaled with the same factors. The three force
-    components of an atom have one factor, by their mean variance, or error bars would depend on how a structure is
-    turned. As energies and forces have factors of their own, force noise is the derivative of energy noise no longer;
-    refit γ (:class:`~huefield.model.calibration.GammaCalibration`) where that matters.
+    The covariance Σ of a structure becomes S Σ S with S² = diag(calibrated variance / predicted variance): aleatoric
+    and epistemic parts, samples and linear observables are scaled with the same factors. The three force components of
+    an atom share one factor, given by their mean variance; otherwise error bars would depend on the orientation.
+
+    Calibration scales marginal variances. Correlations between energies and forces keep their values, but since both
+    have factors of their own, the force noise is no longer the derivative of the energy noise: a joint sample of a
+    calibrated model has the right size in each entry, and its energies and forces do not belong to one energy surface.
+    Where that matters, use the uncalibrated model or refit γ (:class:`~huefield.model.calibration.GammaCalibration`).
     """
 
-    energy: CalibrationConfig | None = Field(None, description="of energies; None to leave them")
-    forces: CalibrationConfig | None = Field(None, description="of force components; None to leave them")
+    energy: CalibrationConfig | None = Field(None, description="calibration of energies; None for none")
+    forces: CalibrationConfig | None = Field(None, description="calibration of force components; None for none")
     differences: ConformalCalibration | None = Field(
-        None, description="of differences of energies of the same atoms, beyond that of energies; None to leave them"
+        None,
+        description="calibration of energy differences between structures of the same atoms, in addition to that of "
+        "energies; None for none",
     )
 
     def factors(self, distribution: Gaussian) -> EnergyForces:
-        """Calibrated over predicted variance of each quantity, 1 where it is zero.
+        """Ratio of calibrated to predicted variance of each quantity; 1 where the variance is zero.
 
-        The strain derivative has the factor of the forces of its structure together.
+        The strain derivative has the ratio of the summed force variances of its structure.
         """
         variance = distribution.variance()
         energy = _factor(self.energy, variance.energy)
@@ -45,33 +50,33 @@ class EnergyForcesCalibration(FrozenConfig):
         return EnergyForces(energy, forces, jnp.broadcast_to(total[:, None, None], variance.strain.shape))
 
     def energy_factors(self, variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Calibrated over predicted variance of energies."""
+        """Ratio of calibrated to predicted variance of energies."""
         return np.asarray(_factor(self.energy, jnp.asarray(variance)), float)
 
     @property
-    def most_promised(self) -> float:
-        """The largest share of observations that intervals can be given for."""
+    def largest_coverage(self) -> float:
+        """The largest coverage for which intervals can be given."""
         kept = (each.coverages[-1] for each in (self.energy, self.forces) if isinstance(each, ConformalCalibration))
         return min(kept, default=1.0)
 
     def interval_widths(self, coverage: float) -> tuple[float, float]:
-        """How many calibrated σ of an energy and of a force component an interval has to each side."""
+        """Half-widths of the intervals of an energy and of a force component, in units of their calibrated σ."""
         return _widths(self.energy, coverage), _widths(self.forces, coverage)
 
     def difference_width(self, coverage: float) -> float:
-        """How many σ, as energies calibrated alone give it, an interval of a difference has to each side."""
+        """Half-width of the interval of an energy difference, in units of its σ from calibrated energies."""
         return normal_width(coverage) if self.differences is None else self.differences.width(coverage)
 
 
-def atom_level(variance: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
-    """What a calibration looks at, for each entry: the variance of an energy, or the mean one of an atom's force."""
+def isotropic_var(variance: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
+    """Variances that a calibration is applied to: of energies, or for forces the mean over an atom's components."""
     if variance.ndim == 1:
         return variance
     return np.broadcast_to(variance.mean(-1, keepdims=True), variance.shape)
 
 
-def _factor(calibration: CalibrationConfig | None, level: Float[Array, " n"]) -> Float[Array, " n"]:
-    return jnp.ones_like(level) if calibration is None else _ratio(calibration.traced(level), level)
+def _factor(calibration: CalibrationConfig | None, variance: Float[Array, " n"]) -> Float[Array, " n"]:
+    return jnp.ones_like(variance) if calibration is None else _ratio(calibration.traced(variance), variance)
 
 
 def _ratio(new: Float[Array, "*n"], old: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -79,9 +84,9 @@ def _ratio(new: Float[Array, "*n"], old: Float[Array, "*n"]) -> Float[Array, "*n
 
 
 def normal_width(coverage: float) -> float:
-    """How many σ to each side of its mean hold this share of a normal distribution."""
+    """Half-width of the central interval of a normal distribution with this coverage, in units of σ."""
     if not 0 < coverage < 1:
-        raise HuefieldError(f"a share of observations lies between 0 and 1, but coverage is {coverage:g}")
+        raise HuefieldError(f"coverage must lie between 0 and 1, but is {coverage:g}")
     return float(ndtri(0.5 * (1 + np.float64(coverage))))
 
 

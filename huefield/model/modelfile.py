@@ -1,4 +1,4 @@
-"""A model is one file that can be mailed: safetensors, with the architecture as JSON and a checksum in its header.
+"""Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
 Layout of format versions 1 and 2: a safetensors file whose metadata has
 
@@ -7,16 +7,17 @@ Layout of format versions 1 and 2: a safetensors file whose metadata has
 ``format_version`` the version
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
-``atom_energies``  JSON list of atomic numbers and energies of single atoms [eV]; may be missing
-``calibration``    JSON of :class:`EnergyForcesCalibration`; in version 2 alone
-``typical``        JSON of :class:`TypicalUncertainty`; may be missing
+``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
+``calibration``    JSON of :class:`EnergyForcesCalibration`; in version 2 only
+``typical``        JSON of :class:`TypicalUncertainty`; optional
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
-Loading builds classes that the caller's program knows; a file cannot name code to run.
+Loading builds only classes that the caller's program knows: a file cannot name code to run.
 """
 
 import json
+import re
 from pathlib import Path
 from statistics import mode
 from typing import TypeVar
@@ -25,13 +26,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from ase.data import chemical_symbols
 from pydantic import ValidationError
 
 from huefield import __version__
 from huefield.model.forcefield import Ensemble, ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.typical import TypicalUncertainty
-from huefield.support.checks import require_finite
+from huefield.support.checks import NotFiniteError, require_finite
 from huefield.support.config import FrozenConfig, explain
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
@@ -41,11 +43,14 @@ from huefield.support.trees import named_arrays, with_arrays
 T = TypeVar("T", bound=FrozenConfig)
 FORMAT = "huefield-model"
 FORMAT_VERSION = 2
-"""The newest that is read; 2 is written for a calibrated ensemble, which a program that knows 1 alone would mistake."""
+"""The newest version that can be read. Calibrated ensembles are written as version 2, which programs that know only
+version 1 refuse instead of ignoring the calibration; all others are written as version 1."""
+PRECISIONS = ("float32", "float64")
+COPY_AGAIN = "copy the file again from its source, or train the model again"
 
 
 class ModelFileError(HuefieldError):
-    """A model file cannot be used; the message says which and why."""
+    """A model file cannot be used; the message names the file and the reason."""
 
 
 def save(ensemble: Ensemble, path: str | Path) -> None:
@@ -67,7 +72,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         metadata["typical"] = ensemble.typical.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
-        require_finite(f"parameter {name}", array, hint="a model that is not a number is not worth a file")
+        require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
     write_bytes(Path(path), format_file(tensors, metadata, FORMAT))
 
 
@@ -84,7 +89,7 @@ def load(
         dtype: precision of the parameters, "float32" or "float64"; None for that of the file.
         config_type: a subclass of ``ForceField.Config`` whose unions include potentials or noise models of your own.
     """
-    if dtype not in (None, "float32", "float64"):
+    if dtype not in (None, *PRECISIONS):
         raise HuefieldError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
     path = Path(path)
     if path.is_dir():
@@ -95,7 +100,7 @@ def load(
         config = config_type.model_validate_json(metadata["config"])
     except ValidationError as error:
         raise ModelFileError(
-            f"{path}: the model uses an architecture that this program does not know:\n{explain(error, 'config')}\n"
+            f"{path}: this program does not know the architecture of the model:\n{explain(error, 'config')}\n"
             "If it has a potential or noise model of your own, pass config_type"
         ) from error
     skeleton = eqx.filter_eval_shape(lambda: config.build(key=jax.random.key(0)))
@@ -111,17 +116,22 @@ def load(
 
 def _atom_energies(path: Path, text: str) -> dict[int, float]:
     try:
-        return {int(number): float(energy) for number, energy in json.loads(text)}
-    except (ValueError, TypeError) as error:
-        raise ModelFileError(f"{path}: the energies of single atoms cannot be read: {error}") from None
+        energies = {number: float(energy) for number, energy in json.loads(text)}
+        require_finite("atom energies", np.array(list(energies.values())))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise ModelFileError(f"{path}: the energies of isolated atoms cannot be used: {error}; {COPY_AGAIN}") from None
+    wrong = [number for number in energies if type(number) is not int or not 0 < number < len(chemical_symbols)]
+    if wrong:
+        raise ModelFileError(f"{path}: {_shortened(wrong[0])} in atom_energies is no atomic number; {COPY_AGAIN}")
+    return energies
 
 
 def _entry(path: Path, metadata: dict[str, str], name: str, kind: type[T]) -> T | None:
-    """What the header has under a name, if anything."""
+    """The entry of the header with this name, if there is one."""
     try:
         return kind.model_validate_json(metadata[name]) if name in metadata else None
     except ValidationError as error:
-        raise ModelFileError(f"{path}: its {name!r} cannot be read: {explain(error, name)}") from None
+        raise ModelFileError(f"{path}: its {name!r} cannot be used: {explain(error, name)}; {COPY_AGAIN}") from None
 
 
 def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:
@@ -137,13 +147,22 @@ def _check_entries(path: Path, metadata: dict[str, str]) -> None:
     missing = [name for name in ("format_version", "huefield", "config") if name not in metadata]
     if missing:
         raise ModelFileError(f"{path}: not written by huefield: its header lacks {missing}")
-    if not metadata["format_version"].isdecimal():
-        raise ModelFileError(f"{path}: format version {metadata['format_version']!r} is not a number")
-    if int(metadata["format_version"]) > FORMAT_VERSION:
+    version, writer = metadata["format_version"], _shortened(metadata["huefield"])
+    if not re.fullmatch("[1-9][0-9]*", version, re.ASCII):
         raise ModelFileError(
-            f"{path}: format version {metadata['format_version']} is newer than this huefield ({__version__}) can read "
-            f"({FORMAT_VERSION}); it was written by huefield {metadata['huefield']}: upgrade to that or later"
+            f"{path}: format version {_shortened(repr(version))} is not a whole number from 1; {COPY_AGAIN}"
         )
+    if len(version) > 4 or int(version) > FORMAT_VERSION:
+        raise ModelFileError(
+            f"{path}: format version {_shortened(version)} is newer than this huefield ({__version__}) can read "
+            f"({FORMAT_VERSION}); it was written by huefield {writer}: upgrade to that version or later"
+        )
+
+
+def _shortened(value: object) -> str:
+    """The value as text of at most forty characters, for messages."""
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dtype: str | None) -> ForceField:
@@ -156,7 +175,7 @@ def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dt
         )
     members = mode([array.shape[:1] for array in tensors.values()] or [(0,)])
     if members in ((), (0,)):
-        raise ModelFileError(f"{path}: the file has parameters of no member")
+        raise ModelFileError(f"{path}: the file has parameters of no ensemble member")
     for name, leaf in wanted.items():
         if tensors[name].shape != members + leaf.shape:
             raise ModelFileError(
@@ -167,8 +186,18 @@ def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dt
 
 
 def _as_precision(path: Path, name: str, array: np.ndarray, dtype: str | None) -> jax.Array:
-    wanted = np.dtype(dtype) if dtype and np.issubdtype(array.dtype, np.floating) else array.dtype
-    result = jnp.asarray(array.astype(wanted))
+    if array.dtype not in PRECISIONS:
+        raise ModelFileError(
+            f"{path}: parameter {name} has the type {array.dtype}, but parameters are float32 or float64; {COPY_AGAIN}"
+        )
+    wanted = np.dtype(dtype or array.dtype)
+    with np.errstate(over="ignore"):
+        values = array.astype(wanted)
+    try:
+        require_finite(f"parameter {name}", values, hint=COPY_AGAIN)
+    except NotFiniteError as error:
+        raise ModelFileError(f"{path}: {error}") from None
+    result = jnp.asarray(values)
     if result.dtype != wanted:
         raise ModelFileError(
             f"{path}: parameter {name} is {wanted}, which JAX has switched off; load(..., dtype='float32'), "

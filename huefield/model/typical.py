@@ -1,7 +1,7 @@
-"""How uncertain a model is about data like those it was trained on: what thresholds for new structures refer to."""
+"""Quantiles of a model's uncertainty on data like its training data, which thresholds for new structures refer to."""
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,25 +12,30 @@ from huefield.support.errors import HuefieldError
 
 PartOfUncertainty = Literal["total", "aleatoric", "epistemic"]
 Measure = Literal["energy", "atom", "max", "mean"]
-"""The standard deviation of the energy; of the force on an atom; the largest and the mean of a structure's atoms."""
+"""Standard deviation of the energy, of the force on an atom, and its maximum and mean over a structure's atoms."""
 
 SHARES = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9999, 1.0)
-"""That quantiles are kept of."""
+"""Shares of the data for which quantiles are kept."""
+
+
+Quantiles = Annotated[
+    tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Field(min_length=len(SHARES), max_length=len(SHARES))
+]
 
 
 class PartQuantiles(FrozenConfig):
     """Quantiles of a measure, one for each of ``SHARES``, [eV] or [eV/Å]."""
 
-    total: tuple[float, ...] = Field(min_length=len(SHARES), max_length=len(SHARES))
-    aleatoric: tuple[float, ...] = Field(min_length=len(SHARES), max_length=len(SHARES))
-    epistemic: tuple[float, ...] = Field(min_length=len(SHARES), max_length=len(SHARES))
+    total: Quantiles
+    aleatoric: Quantiles
+    epistemic: Quantiles
 
 
 class TypicalUncertainty(FrozenConfig):
-    """Quantiles of the uncertainties of some structures, as a model keeps them."""
+    """Quantiles of the uncertainties of some structures, kept in the model file."""
 
-    source: str = Field(description="the data, in words")
-    structures: int = Field(ge=1, description="how many")
+    source: str = Field(description="name of the data")
+    structures: int = Field(ge=1, description="number of structures")
     energy: PartQuantiles
     atom: PartQuantiles
     max: PartQuantiles
@@ -44,17 +49,17 @@ class TypicalUncertainty(FrozenConfig):
         owners: Int[np.ndarray, " A"],
         source: str,
     ) -> "TypicalUncertainty":
-        """From calibrated variances.
+        """Compute the quantiles from calibrated variances.
 
         Args:
-            energy_var: of each structure.
-            forces_var: of the forces on all atoms, one structure after the other.
-            owners: the structure of each atom.
-            source: the data, in words.
+            energy_var: variance of the energy of each structure.
+            forces_var: variances of the forces on all atoms, one structure after the other.
+            owners: number of the structure of each atom.
+            source: name of the data.
         """
         count = len(energy_var["total"])
         if not count:
-            raise HuefieldError("there are no structures whose uncertainty could be called typical")
+            raise HuefieldError("there are no structures to take quantiles of the uncertainty from")
         quantiles: dict[str, dict[str, tuple[float, ...]]] = {measure: {} for measure in get_args(Measure)}
         for part in get_args(PartOfUncertainty):
             atoms = force_deviations(forces_var[part])
@@ -68,9 +73,9 @@ class TypicalUncertainty(FrozenConfig):
         return cls(source=source, structures=count, **parts)
 
     def quantile(self, share: float, measure: Measure, part: PartOfUncertainty = "total") -> float:
-        """The uncertainty that this share of the data is below."""
+        """The uncertainty that this share of the data does not exceed."""
         if not 0 <= share <= 1:
-            raise HuefieldError(f"a share of the data lies between 0 and 1, but is {share:g}")
+            raise HuefieldError(f"the share of the data must lie between 0 and 1, but is {share:g}")
         return float(np.interp(share, SHARES, getattr(getattr(self, measure), part)))
 
 
@@ -78,5 +83,5 @@ NOTHING = (0.0,) * len(SHARES)
 
 
 def force_deviations(variance: Float[np.ndarray, "A 3"]) -> Float[np.ndarray, " A"]:
-    """One standard deviation for the force on each atom, whichever way the structure is turned: √(mean variance)."""
+    """One rotation-invariant standard deviation for the force on each atom: √(mean variance of its components)."""
     return np.sqrt(np.mean(np.asarray(variance, float), axis=1))

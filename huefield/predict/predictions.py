@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 
 from huefield.core.structure import Block
 from huefield.model.calibration import AbstractCalibration
-from huefield.model.joint_calibration import EnergyForcesCalibration, atom_level
+from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
 from huefield.support.checks import require_non_negative, require_shape
 
 
@@ -39,7 +39,7 @@ class Marginals:
         """With calibrated variances; both parts of a variance have the same factor."""
         if calibration is None:
             return self
-        level = atom_level(self.variance)
+        level = isotropic_var(self.variance)
         factor = np.divide(calibration(level), level, out=np.ones(level.shape), where=level > 0)
         return Marginals(self.mean, *(None if v is None else v * factor for v in self._variances))  # type: ignore[arg-type]
 

@@ -67,14 +67,14 @@ def test_the_scale_is_that_of_highest_likelihood() -> None:
 
 class TestIsotonic:
     def test_by_hand(self) -> None:
-        """Pairs that fall are averaged; between knots it is linear; beyond them the last value holds."""
+        """Falling pairs are averaged; linear between knots; outside, the factor or the value of the last knot."""
         variance, error = np.repeat([1.0, 2.0, 3.0, 4.0], 3), np.sqrt(np.repeat([1.0, 5.0, 3.0, 8.0], 3))
         found = IsotonicCalibration.fit(variance, error, group_size=1)
         assert found.variances == (1.0, 2.0, 3.0, 4.0)
         assert found.calibrated == pytest.approx((1.0, 4.0, 4.0, 8.0))
-        np.testing.assert_allclose(found([0.5, 1.5, 2.5, 3.5, 9.0]), [1.0, 2.5, 4.0, 6.0, 8.0])
-        extended = found.model_copy(update={"outside": "ratio"})
-        np.testing.assert_allclose(extended([0.5, 1.5, 9.0]), [0.5, 2.5, 18.0])
+        np.testing.assert_allclose(found([0.5, 1.5, 2.5, 3.5, 9.0]), [0.5, 2.5, 4.0, 6.0, 18.0])
+        clipped = IsotonicCalibration.fit(variance, error, group_size=1, outside="clip")
+        np.testing.assert_allclose(clipped([0.5, 1.5, 9.0]), [1.0, 2.5, 8.0])
 
     @pytest.mark.parametrize("digits", [8, 1])
     def test_the_plain_one_is_scikit_learns(self, digits: int) -> None:
@@ -83,7 +83,7 @@ class TestIsotonic:
         variance = np.maximum(variance.round(digits), 0.1)
         theirs = IsotonicRegression(out_of_bounds="clip").fit(variance, error**2)
         asked = np.concatenate([variance, np.geomspace(1e-3, 1e3, 400)])
-        ours = IsotonicCalibration.fit(variance, error, group_size=1)(asked)
+        ours = IsotonicCalibration.fit(variance, error, group_size=1, outside="clip")(asked)
         lowest = ours.min()
         np.testing.assert_allclose(ours, np.maximum(theirs.predict(asked), lowest), rtol=1e-10)
 
@@ -115,7 +115,7 @@ class TestIsotonic:
         ("variance", "remark"),
         [
             (np.linspace(0.1, 2.0, 199), "199 errors are too few for more than a factor"),
-            (np.full(1000, 0.3), "all variances are alike: too little for more than a factor"),
+            (np.full(1000, 0.3), "all variances are equal: too little information for more than a factor"),
         ],
     )
     def test_too_little_for_a_curve_gives_a_factor(self, variance: np.ndarray, remark: str) -> None:
@@ -133,8 +133,19 @@ class TestIsotonic:
     def test_one_group_gives_a_factor(self) -> None:
         found = IsotonicCalibration.fit(*miscalibrated(0, 30), group_size=20)
         assert found.remark == "one group of 30 errors is too little for more than a factor"
-        with pytest.raises(ValueError, match="a group has at least one entry, but group_size is 0"):
+        with pytest.raises(ValueError, match="group_size must be at least 1, but is 0"):
             IsotonicCalibration.fit(*miscalibrated(0, 30), group_size=0)
+
+    def test_variances_far_outside_of_the_fit_stay_far_outside(self) -> None:
+        """The factor of the nearest knot continues: an unusual structure must not look like the last usual one."""
+        found = IsotonicCalibration.fit(*miscalibrated(0, 2000))
+        lowest, highest = found.variances[0], found.variances[-1]
+        np.testing.assert_allclose(found([1e3 * highest]), 1e3 * found([highest]), rtol=1e-12)
+        np.testing.assert_allclose(found([1e-3 * lowest]), 1e-3 * found([lowest]), rtol=1e-12)
+
+    def test_a_kept_calibration_that_clips_still_does(self) -> None:
+        kept = {"kind": "isotonic", "variances": (0.5, 2.0), "calibrated": (0.6, 2.4), "outside": "clip"}
+        np.testing.assert_array_equal(IsotonicCalibration.model_validate(kept)([100.0, 0.1]), [2.4, 0.6])
 
     def test_no_knot_is_zero(self) -> None:
         """Where all errors of a piece are exactly zero, it has the lowest variance that is not."""
@@ -144,9 +155,9 @@ class TestIsotonic:
     @pytest.mark.parametrize(
         ("knots", "values", "message"),
         [
-            ((1.0, 2.0), (1.0,), "2 variances do not go with 1 calibrated ones"),
-            ((2.0, 1.0), (1.0, 2.0), "variances of knots must rise"),
-            ((1.0, 2.0), (2.0, 1.0), "must not fall"),
+            ((1.0, 2.0), (1.0,), "2 predicted and 1 calibrated ones"),
+            ((2.0, 1.0), (1.0, 2.0), "variances of the knots must increase"),
+            ((1.0, 2.0), (2.0, 1.0), "must not decrease"),
         ],
     )
     def test_what_is_no_map_is_refused(self, knots: tuple[float, ...], values: tuple[float, ...], message: str) -> None:
@@ -188,9 +199,9 @@ class TestConformal:
 
     def test_more_than_the_data_can_promise_is_refused(self) -> None:
         found = ConformalCalibration.fit(np.ones(19), np.arange(1.0, 20.0))
-        with pytest.raises(ValueError, match=r"promised to hold up to 0\.95 of all observations, not 0\.99"):
+        with pytest.raises(ValueError, match=r"can be at most 0\.95 with this calibration, not 0\.99"):
             found.width(0.99)
-        with pytest.raises(ValueError, match="2 structures are too few to promise anything"):
+        with pytest.raises(ValueError, match="2 structures are too few for conformal intervals"):
             ConformalCalibration.fit(np.ones(20), np.arange(20.0), np.repeat([0, 1], 10))
 
 
@@ -240,8 +251,8 @@ class TestAll:
     @pytest.mark.parametrize(
         ("variance", "error", "message"),
         [
-            (np.ones(9), np.ones(9), r"9 errors .* are too few to calibrate with: it takes at least 10 \(9 were given"),
-            (np.zeros(20), np.ones(20), r"0 errors with a predicted variance above zero .* \(20 were given"),
+            (np.ones(9), np.ones(9), r"9 errors .* are too few for a calibration, which needs 10 \(9 errors"),
+            (np.zeros(20), np.ones(20), r"0 errors with a predicted variance above zero .* \(20 errors were given"),
             (np.ones(20), np.zeros(20), "compared with themselves"),
             (np.ones(20), np.ones(19), r"error must have shape \(20\)"),
             (-np.ones(20), np.ones(20), "variance must be non-negative, but is -1.0"),

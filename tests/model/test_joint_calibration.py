@@ -131,7 +131,7 @@ def test_zero_variances_have_the_factor_one() -> None:
 
 
 def test_half_widths(ensemble: Ensemble, graph: Graph) -> None:
-    """Those of a normal distribution, unless something was promised."""
+    """Those of a normal distribution, unless the calibration is conformal."""
     promised = EnergyForcesCalibration(energy=ConformalCalibration.fit(np.ones(99), np.arange(1.0, 100.0)))
     plain, sure = ensemble.predict(graph), ensemble.with_calibration(promised).predict(graph)
     np.testing.assert_allclose(
@@ -141,7 +141,7 @@ def test_half_widths(ensemble: Ensemble, graph: Graph) -> None:
         sure.energy_half_width(0.9)[:3], 90 * np.asarray(plain.energy_uncertainty)[:3], rtol=1e-4
     )
     np.testing.assert_allclose(sure.forces_half_width(0.9), plain.forces_half_width(0.9), rtol=1e-6)
-    with pytest.raises(ValueError, match="between 0 and 1, but coverage is 95"):
+    with pytest.raises(ValueError, match="coverage must lie between 0 and 1, but is 95"):
         plain.energy_half_width(95)
 
 
@@ -162,7 +162,7 @@ def test_a_calibration_that_cannot_be_read_is_named(
     path = tmp_path / "model.safetensors"
     monkeypatch.setattr(EnergyForcesCalibration, "model_dump_json", lambda self: '{"energy": {"kind": "magic"}}')
     huefield.save(ensemble.with_calibration(BOTH), path)
-    with pytest.raises(ModelFileError, match="its 'calibration' cannot be read"):
+    with pytest.raises(ModelFileError, match="its 'calibration' cannot be used"):
         huefield.load(path)
 
 

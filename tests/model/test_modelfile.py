@@ -299,12 +299,6 @@ class TestUnknownContent:
         with refused(tiny, rf"lacks \['{entry}'\]"):
             huefield.load(tiny)
 
-    @pytest.mark.parametrize("version", ["one", "", "1.5", "-1"])
-    def test_impossible_format_version_is_named(self, version: str, tiny: Path) -> None:
-        forge(tiny, metadata={"format_version": version})
-        with refused(tiny, f"format version '{version}'"):
-            huefield.load(tiny)
-
     def test_unknown_noise_kind_is_named_with_the_known_ones(self, tiny: Path) -> None:
         forge_config(tiny, "noise", {"kind": "pink"})
         with refused(tiny, r"config: noise: .*'pink'.*'vanilla', 'white', 'colored'.*pass config_type"):
@@ -362,10 +356,67 @@ class TestUnknownContent:
         with refused(tiny, r"parameter noise\.offset has shape \(2, 1\), .* with 1 members needs \(1, 1\)"):
             huefield.load(tiny)
 
+    def test_a_parameter_that_is_nan_is_named(self, tiny: Path) -> None:
+        weight = parse_tensors(tiny.read_bytes())[WEIGHT]
+        weight[0, 1, 0] = np.nan
+        forge(tiny, tensors={WEIGHT: weight})
+        with refused(tiny, rf"parameter {WEIGHT} must be finite, but is nan at index \(0, 1, 0\).*copy the file again"):
+            huefield.load(tiny)
+
+    def test_a_parameter_too_large_for_the_asked_precision_is_named(self, tiny: Path) -> None:
+        weight = parse_tensors(tiny.read_bytes())[WEIGHT].astype(np.float64)
+        weight[0, 0, 0] = 1e300
+        forge(tiny, tensors={WEIGHT: weight})
+        with refused(tiny, rf"parameter {WEIGHT} must be finite, but is inf"):
+            huefield.load(tiny, dtype="float32")
+
+    @pytest.mark.parametrize("dtype", ["int32", "uint8", "float16", "bool"])
+    def test_a_parameter_of_another_type_is_named(self, dtype: str, tiny: Path) -> None:
+        forge(tiny, tensors={WEIGHT: parse_tensors(tiny.read_bytes())[WEIGHT].astype(dtype)})
+        with refused(tiny, f"parameter {WEIGHT} has the type {dtype}, but parameters are float32 or float64"):
+            huefield.load(tiny)
+
+    @pytest.mark.parametrize(
+        ("energies", "reason"),
+        [
+            ("[[1, NaN]]", "cannot be used: atom energies must be finite, but is nan"),
+            ("[[1, -Infinity]]", "cannot be used: atom energies must be finite, but is -inf"),
+            (f"[[1, {'7' * 400}]]", "cannot be used: int too large"),
+            ("[[1.5, -13.6]]", "1.5 in atom_energies is no atomic number"),
+            ('[["1", -13.6]]', "1 in atom_energies is no atomic number"),
+            (f"[[{'7' * 400}, -13.6]]", r"7{37}\.\.\. in atom_energies is no atomic number"),
+            ("[[0, -13.6]]", "0 in atom_energies is no atomic number"),
+            ("[" * 100_000, "cannot be used"),
+            ("[[1, -13.6, 2]]", "cannot be used"),
+        ],
+    )
+    def test_absurd_atom_energies_are_named(self, energies: str, reason: str, tiny: Path) -> None:
+        forge(tiny, metadata={"atom_energies": energies})
+        with refused(tiny, f"{reason}.*copy the file again"):
+            huefield.load(tiny)
+
+    @pytest.mark.parametrize("version", ["one", "0", "-1", "1.5", "٣", "²", "1e3", " 2", "2\n", ""])
+    def test_a_version_that_is_no_number_is_named(self, version: str, tiny: Path) -> None:
+        forge(tiny, metadata={"format_version": version})
+        with refused(tiny, f"format version {re.escape(repr(version))} is not a whole number from 1"):
+            huefield.load(tiny)
+
+    @pytest.mark.parametrize("digits", [400, 5000])
+    def test_a_version_of_many_digits_is_newer(self, digits: int, tiny: Path) -> None:
+        forge(tiny, metadata={"format_version": "7" * digits})
+        with refused(tiny, r"format version 7{37}\.\.\. is newer than this huefield"):
+            huefield.load(tiny)
+
+    @pytest.mark.parametrize("number", ["NaN", "Infinity", "-1"])
+    def test_absurd_calibrations_are_named(self, number: str, tiny: Path) -> None:
+        forge(tiny, metadata={"calibration": f'{{"forces": {{"kind": "scale", "factor": {number}}}}}'})
+        with refused(tiny, "its 'calibration' cannot be used: .*factor"):
+            huefield.load(tiny)
+
     def test_parameters_of_no_members_are_refused(self, tiny: Path) -> None:
         none = {name: array[:0] for name, array in parse_tensors(tiny.read_bytes()).items()}
         forge(tiny, tensors=none)
-        with refused(tiny, "parameters of no member"):
+        with refused(tiny, "parameters of no ensemble member"):
             huefield.load(tiny)
 
     def test_scalar_parameter_without_a_member_axis_is_refused(self, tmp_path: Path) -> None:
