@@ -1,6 +1,6 @@
-"""Pages of the documentation with tables that programs write.
+"""Tables that programs write into pages of the documentation.
 
-A table stands between lines ``<!-- NAME -->`` and ``<!-- end -->``, which are left in place.
+A table is between the lines ``<!-- NAME -->`` and ``<!-- end -->``, which stay.
 """
 
 import re
@@ -10,15 +10,15 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
 def filled(text: str, place: str, content: str) -> str:
-    """A page with a table in its place."""
+    """Replace one table of a page."""
     parts = re.split(rf"(?<=<!-- {re.escape(place)} -->\n)(?:(?!<!--).)*(?=<!-- end -->)", text, flags=re.DOTALL)
     if len(parts) != 2:
-        raise ValueError(f"the page has {len(parts) - 1} places for the table {place!r}, not one")
+        raise ValueError(f"the page must have one place for the table {place!r}, but has {len(parts) - 1}")
     return content.join(parts)
 
 
 def fill(page: str, tables: dict[str, str]) -> None:
-    """Write tables, by their names, into a page."""
+    """Replace tables of a page, by name."""
     path = DOCS / page
     text = path.read_text()
     for place, content in tables.items():

@@ -1,8 +1,8 @@
-"""Puts results of ``huefield reproduce table`` into the repository: JSON, pictures, and tables of docs/reproduction.md.
+"""Keep results of ``huefield reproduce table`` in the repository, and write the pages of docs/reproduction from them.
 
-python benchmarks/reproduction.py take FOLDER     takes over what is in the folder, then draws
-python benchmarks/reproduction.py restore FOLDER  puts them there: ``huefield reproduce`` trains only others
-python benchmarks/reproduction.py draw            pictures and tables again, from benchmarks/results/reproduction
+python benchmarks/reproduction.py take FOLDER     copy results of a folder to benchmarks/results, then draw
+python benchmarks/reproduction.py restore FOLDER  copy kept results to a folder; ``huefield reproduce`` skips them
+python benchmarks/reproduction.py draw            write pages and figures from benchmarks/results/reproduction
 """
 
 import argparse
@@ -11,11 +11,11 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
-from pages import fill
+from pages import DOCS
 from study import HERE, IMAGES
 
 from huefield.evaluation.report.figures import DPI
-from huefield.evaluation.report.tables import markdown_rows
+from huefield.evaluation.report.tables import markdown_rows, number
 from huefield.reproduce.figures import reliability_figure, rows_figure
 from huefield.reproduce.plan import Job, MiniSize
 from huefield.reproduce.rows import ROWS
@@ -25,6 +25,7 @@ from huefield.reproduce.table import (
     METHODS,
     QUANTITIES,
     REFERENCE,
+    ScoredQuantity,
     SeedMean,
     Table,
     comparison_table,
@@ -35,18 +36,93 @@ from huefield.support.files import alone_in, write_bytes
 from huefield.support.plots import publication_style
 
 RESULTS = HERE / "results" / "reproduction"
-PAGE = "reproduction.md"
+PAGES = DOCS / "reproduction"
 COMPARED = ("none", "scale", "isotonic")
-"""Calibrations of the table on the claim."""
+"""Calibrations in the table of matches."""
 RIVALS = (REFERENCE, "white-pooled")
 TIE = 0.005
-"""How much worse an NLL may be to be called not worse; the page says so."""
+"""Largest increase of an NLL that counts as a tie."""
 ENCE_ALLOWED = 0.02
-"""How much worse the ENCE may be."""
+"""Largest increase of an ENCE that counts as a tie."""
+DEFAULT_ROW = "colored-atom"
+HEAD = """# {title}: all results
+
+Generated from `benchmarks/results/reproduction/{source}.json` by `python benchmarks/reproduction.py draw`: do not edit.
+[The findings](../reproduction.md) say what follows from these tables, [running it](running.md) how they were made.
+
+E stands for energies (eV), F for force components (eV/Å). NLL is the negative log likelihood, RZV the standard
+deviation of error/σ (ideally 1; above 1 the model is overconfident), ENCE the mean relative gap between predicted and
+actual errors over bins (ideally 0), CV the relative spread of σ, RMV the root of the mean variance
+([formulas](../evaluation.md#metrics)). Numbers are means over seeds of the data split ± half of the 95 % interval; a
+row with a single seed has no interval.
+
+"""
+COMPARISON = """## Compared with white noise
+
+ΔNLL and ΔENCE are differences to white noise of the same seed; negative is better. The joint NLL is that of the energy
+and all forces of a structure, in nats, with its differences to plain and to pooled white noise.{seed_0}
+
+"""
+CALIBRATION = """## Before and after calibration
+
+Calibration uses the validation data. `one factor` multiplies all variances, `isotonic` maps them through a curve,
+`conformal` makes ± σ cover 68 %, `γ only` rescales γ and does not change energies. With few energies, `isotonic` is
+one factor for them.
+
+"""
+MATCHES = """## Rows that match white noise
+
+Differences to white noise on the first test set. A row matches where its NLL is at most {tie} larger and its ENCE at
+most {ence} larger, both for energies and for forces. The joint NLL is that of uncalibrated models.
+
+"""
+
+
+def page(table: Table) -> str:
+    """Write all tables of a data set as one Markdown page."""
+    first = table.tests[table.first_test]
+    parts = [
+        HEAD.format(title=table.title, source=table.source),
+        f"## The paper's table\n\nTest set: {first}; rows of the paper below ours.\n\n{paper_table(table)}\n",
+        f"![Reliability diagrams](../images/reproduction-reliability-{table.source}.png)\n\n",
+        COMPARISON.format(seed_0=seed_0_of_default(table)),
+        *(f"### {title}\n\n{comparison_table(table, test)}\n" for test, title in _capitalised(table)),
+        f"![NLL of all rows minus white](../images/reproduction-rows-{table.source}.png)\n\n",
+        CALIBRATION,
+        *(f"### Calibrated: {title}\n\n{calibration_table(table, test)}\n" for test, title in table.tests.items()),
+        MATCHES.format(tie=TIE, ence=ENCE_ALLOWED),
+        match_table(table),
+    ]
+    return "".join(parts)
+
+
+def _capitalised(table: Table) -> list[tuple[str, str]]:
+    return [(test, title[0].upper() + title[1:]) for test, title in table.tests.items()]
+
+
+def seed_0_of_default(table: Table) -> str:
+    """Numbers of the default row with seed 0, with which rows of a single seed are to be compared."""
+    if len(table.seeds(DEFAULT_ROW)) < 2 or 0 not in table.seeds(DEFAULT_ROW):
+        return ""
+    lines = [
+        f"{title}: {', '.join(number(c, d) for c, d in zip(_seed_0_changes(table, test), (3, 3, 1), strict=True))}"
+        for test, title in table.tests.items()
+        if isfinite(table.value(DEFAULT_ROW, 0, test, "none", "forces", "nll"))
+    ]
+    return (
+        f" Compare rows with a single seed, which is seed 0, with seed 0 of `{ROWS[DEFAULT_ROW].title}`: its "
+        f"differences in energy NLL, force NLL and joint NLL are {'; '.join(lines)}."
+    )
+
+
+def _seed_0_changes(table: Table, test: str) -> list[float]:
+    quantities: tuple[ScoredQuantity, ...] = (*QUANTITIES, "joint")
+    values = [[table.value(row, 0, test, "none", q, "nll") for q in quantities] for row in (DEFAULT_ROW, REFERENCE)]
+    return [ours - white for ours, white in zip(*values, strict=True)]
 
 
 def calibration_table(table: Table, test: str) -> str:
-    """NLL and ENCE of the rows of most interest with each method, and what to know about the fits."""
+    """NLL and ENCE of the main rows with each calibration method, and remarks on the fits."""
     lines = []
     for row in ("vanilla", "white", "white-pooled", "colored", "colored-atom"):
         for quantity in QUANTITIES:
@@ -58,23 +134,22 @@ def calibration_table(table: Table, test: str) -> str:
     return markdown_rows([AFTER[method] for method in METHODS], lines) + remarks
 
 
-def claim_table(found: list[Table]) -> str:
-    """Coherent rows less white noise in distribution, and whether they match it, plain and pooled."""
+def match_table(table: Table) -> str:
+    """Differences of coherent rows to white noise in distribution, and whether they match plain and pooled white."""
     lines = []
-    for table in found:
-        for row in (row for row in table.rows if ROWS[row].is_coherent):
-            for method in COMPARED:
-                plain, pooled = (changes(table, row, method, rival) for rival in RIVALS)
-                joint = table.mean(row, table.first_test, "joint", "nll", method=method, less=RIVALS[1])
-                verdicts = ["yes" if matches(each) else "–" for each in (plain, pooled)]
-                title = f"{table.title}: {table.titled(row)}, {AFTER[method]}"
-                lines.append([title, *(change.text(3) for change in plain), joint.text(2), *verdicts])
-    heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "joint NLL less pooled", "matches white", "matches pooled"]
+    for row in (row for row in table.rows if ROWS[row].is_coherent):
+        for method in COMPARED:
+            plain, pooled = (changes(table, row, method, rival) for rival in RIVALS)
+            joint = table.mean(row, table.first_test, "joint", "nll", method=method, less=RIVALS[1])
+            verdicts = ["yes" if matches(each) else "–" for each in (plain, pooled)]
+            title = f"{table.titled(row)}, {AFTER[method]}"
+            lines.append([title, *(change.text(3) for change in plain), joint.text(2), *verdicts])
+    heads = ["E: ΔNLL", "ΔENCE", "F: ΔNLL", "ΔENCE", "joint NLL minus pooled", "matches white", "matches pooled"]
     return markdown_rows(heads, lines)
 
 
 def changes(table: Table, row: str, method: str, rival: str) -> list[SeedMean]:
-    """Of NLL and ENCE, of energies and forces in distribution, less those of another row."""
+    """Differences of NLL and ENCE to another row, for energies and forces in distribution."""
     return [
         table.mean(row, table.first_test, quantity, metric, method=method, less=rival)
         for quantity in QUANTITIES
@@ -83,21 +158,12 @@ def changes(table: Table, row: str, method: str, rival: str) -> list[SeedMean]:
 
 
 def matches(changes: list[SeedMean]) -> bool:
-    """Whether NLL is not worse and ENCE hardly, in the mean over seeds; changes of NLL and ENCE take turns."""
+    """Whether no mean difference exceeds its tolerance; NLL and ENCE alternate."""
     return all(change.mean <= (ENCE_ALLOWED if place % 2 else TIE) for place, change in enumerate(changes))
 
 
-def tables(table: Table) -> dict[str, str]:
-    """By their names in the page."""
-    made = {f"{table.source} paper": paper_table(table)}
-    for test in table.tests:
-        made[f"{table.source} {test}"] = comparison_table(table, test)
-        made[f"{table.source} {test} calibration"] = calibration_table(table, test)
-    return made
-
-
 def draw(table: Table) -> None:
-    """The pictures of the page."""
+    """Draw the figures of a page."""
     with publication_style():
         for kind, figure in (("reliability", reliability_figure(table)), ("rows", rows_figure(table))):
             if figure is not None:
@@ -105,7 +171,7 @@ def draw(table: Table) -> None:
 
 
 def take(folder: Path) -> None:
-    """Keep the results of a folder, beside those of other rows and seeds."""
+    """Copy the results of a folder, and keep those of other rows and seeds."""
     before = {table.source: table for table in kept_tables()}
     for name in SMALL:
         if (folder / name).exists():
@@ -119,7 +185,7 @@ def take(folder: Path) -> None:
 
 
 def restore(folder: Path) -> None:
-    """Put kept results where ``huefield reproduce`` looks for them."""
+    """Copy kept results to where ``huefield reproduce`` looks for them."""
     for table in kept_tables():
         for row, seeds in table.results.items():
             for seed, result in seeds.items():
@@ -131,21 +197,19 @@ def restore(folder: Path) -> None:
 
 
 def kept_tables() -> list[Table]:
-    """Of the data sets that there are results of."""
+    """Tables of all data sets with kept results."""
     return [Table.load(path) for name in SMALL if (path := RESULTS / f"{name}.json").exists()]
 
 
 def write() -> None:
-    """Pictures and the page."""
-    found = kept_tables()
-    for table in found:
+    """Write the figures and pages."""
+    for table in kept_tables():
         draw(table)
-        fill(PAGE, tables(table))
-    fill(PAGE, {"claim": claim_table(found)})
+        (PAGES / f"{table.source}.md").write_text(page(table))
 
 
 def main() -> None:
-    """Take over or restore, draw, write."""
+    """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("take", "restore"):

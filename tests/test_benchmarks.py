@@ -1,4 +1,4 @@
-"""What programs of ``benchmarks`` conclude from what they measured."""
+"""Conclusions that programs in ``benchmarks`` draw from their measurements, and pages they write."""
 
 import importlib
 from collections.abc import Callable
@@ -51,12 +51,25 @@ class TestPages:
         assert filled(page, "one more", "x\n") == page.replace("more -->\n", "more -->\nx\n")
 
     def test_a_page_without_its_place_is_an_error(self, benchmark_named: Program) -> None:
-        with pytest.raises(ValueError, match="0 places for the table 'other'"):
+        with pytest.raises(ValueError, match="one place for the table 'other', but has 0"):
             benchmark_named("pages").filled("<!-- one -->\n<!-- end -->\n", "other", "x\n")
+
+    def test_generated_pages_are_up_to_date(self, benchmark_named: Program) -> None:
+        reproduction = benchmark_named("reproduction")
+        tables = reproduction.kept_tables()
+        assert [table.source for table in tables] == ["bundled", "acac", "ani1x"]
+        for table in tables:
+            path = FOLDER.parent / "docs" / "reproduction" / f"{table.source}.md"
+            assert path.read_text() == reproduction.page(table), "run python benchmarks/reproduction.py draw"
+
+    def test_findings_are_read_in_five_minutes(self) -> None:
+        page = (FOLDER.parent / "docs" / "reproduction.md").read_text()
+        assert len(page.splitlines()) <= 120
+        assert len(page.split()) < 2000
 
     def test_every_picture_is_shown_somewhere(self) -> None:
         docs = FOLDER.parent / "docs"
-        text = "".join(path.read_text() for path in [*docs.glob("*.md"), FOLDER.parent / "README.md"])
+        text = "".join(path.read_text() for path in [*docs.rglob("*.md"), FOLDER.parent / "README.md"])
         assert [path.name for path in sorted((docs / "images").iterdir()) if path.name not in text] == []
 
 

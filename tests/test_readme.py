@@ -75,9 +75,9 @@ def test_python_in_the_architecture_page_runs() -> None:
     assert names["MyConfig"].model_validate({"potential": {"kind": "mlp"}, "noise": {"kind": "constant"}})
 
 
-@pytest.mark.parametrize("page", sorted((README.parent / "docs").glob("*.md")), ids=lambda page: page.stem)
-def test_what_pages_link_to_is_there(page: Path) -> None:
-    """Files, and functions and classes that a link to a module names."""
+@pytest.mark.parametrize("page", [README, *sorted((README.parent / "docs").rglob("*.md"))], ids=lambda page: page.stem)
+def test_links_of_pages_exist(page: Path) -> None:
+    """Linked files exist, and linked modules define the function or class of the link."""
     for name, target in re.findall(r"\[([^\]]+)\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text()):
         path = page.parent / target
         assert path.exists(), f"{page.name} links to {target}"

@@ -279,6 +279,6 @@ class TestSettings:
         assert not same_settings(kept, job, MiniSize(), tmp_path)
 
 
-def test_the_page_names_every_row() -> None:
-    page = (ROOT / "docs" / "reproduction.md").read_text()
+def test_the_documentation_names_every_row() -> None:
+    page = (ROOT / "docs" / "reproduction" / "running.md").read_text()
     assert [name for name in ROWS if f"`{name}`" not in page] == []
