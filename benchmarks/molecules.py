@@ -15,6 +15,7 @@ method of the training data, then gives reference energies of its images. Writes
 import argparse
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from ase import Atoms
@@ -108,14 +109,14 @@ def draw_molecule(ax: Axes, atoms: Atoms, per_atom: Float[np.ndarray, " N"], nor
     """A ball-and-stick drawing in the plane of the molecule, coloured by the uncertainty of forces."""
     centred = atoms.positions - atoms.positions.mean(0)
     plane = centred @ np.linalg.svd(centred, full_matrices=False)[2].T
+    x, y = plane[:, 0], plane[:, 1]
     for i, j in np.argwhere(np.triu(bonds(atoms.numbers.astype(np.uint8), atoms.positions))):
-        ax.plot(*plane[[i, j], :2].T, color="0.6", lw=3, zorder=1)
+        ax.plot(x[[i, j]], y[[i, j]], color="0.6", lw=3, zorder=1)
     sizes = 900 * covalent_radii[atoms.numbers]
-    ax.scatter(
-        *plane[:, :2].T, s=sizes, c=per_atom, norm=norm, cmap=COLORS, edgecolors="black", linewidths=0.6, zorder=2
-    )
-    for symbol, (x, y), value in zip(atoms.symbols, plane[:, :2], per_atom, strict=True):
-        ax.text(x, y, symbol, ha="center", va="center", color="black" if norm(value) > 0.6 else "white", zorder=3)
+    ax.scatter(x, y, s=sizes, c=per_atom, norm=norm, cmap=COLORS, edgecolors="black", linewidths=0.6, zorder=2)
+    for atom, symbol in enumerate(atoms.get_chemical_symbols()):
+        color = "black" if per_atom[atom] > 0.6 * per_atom.max() else "white"
+        ax.text(x[atom], y[atom], symbol, ha="center", va="center", color=color, zorder=3)
     ax.set_aspect("equal")
     ax.margins(0.2)
     ax.set_axis_off()
@@ -127,11 +128,10 @@ def draw_forces(
 ) -> None:
     """Predicted against reference force components with error bars."""
     predicted, reference = atoms.get_forces(), np.asarray(labelled(atoms).forces)
-    colors = ScalarMappable(norm, COLORS).to_rgba(np.repeat(per_atom, 3))
-    ax.errorbar(
-        reference.ravel(), predicted.ravel(), WIDTH * deviations.ravel(), fmt="none", ecolor=colors, elinewidth=1.2
-    )
-    ax.scatter(reference.ravel(), predicted.ravel(), c=colors, s=12, zorder=3)
+    colors: Any = ScalarMappable(norm, COLORS).to_rgba(np.repeat(per_atom, 3))
+    x, y = reference.ravel(), predicted.ravel()
+    ax.errorbar(x, y, WIDTH * deviations.ravel(), fmt="none", ecolor=colors, elinewidth=1.2)
+    ax.scatter(x, y, c=colors, s=12, zorder=3)
     limit = 1.1 * max(np.abs(reference).max(), np.abs(predicted).max())
     ax.plot([-limit, limit], [-limit, limit], "--", color=plots.TRUTH, lw=0.8, zorder=0)
     inside = np.abs(predicted - reference) <= WIDTH * deviations
