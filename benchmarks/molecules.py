@@ -64,8 +64,8 @@ def main() -> None:
 def path_of(name: str, calculator: Calculator) -> ReactionPath:
     """Optimise the band of a reaction with the model."""
     reaction = next(r for r in elementary_reactions() if r.name == name)
-    ends = [Atoms(reaction.numbers, positions) for positions in (reaction.reactant, reaction.product)]
-    found = find_path(calculator, *ends, PathConfig(fmax_ev_per_angstrom=0.1, steps=500))
+    reactant, product = (Atoms(reaction.numbers, positions) for positions in (reaction.reactant, reaction.product))
+    found = find_path(calculator, reactant, product, PathConfig(fmax_ev_per_angstrom=0.1, steps=500))
     print(f"{name}: barrier {found.barrier}, converged: {found.converged}")
     return found
 
