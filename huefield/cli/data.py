@@ -24,7 +24,7 @@ ReaderOption = Annotated[
 ]
 
 
-class PrecisionName(StrEnum):
+class StorePrecision(StrEnum):
     """Precision of positions and forces."""
 
     FLOAT64 = "float64"
@@ -36,8 +36,8 @@ def convert(
     paths: Annotated[list[Path], typer.Argument(metavar="SRC... DEST", help="Files, and the store NAME.hues.")],
     reader: ReaderOption = None,
     precision: Annotated[
-        PrecisionName, typer.Option(help="Of positions and forces; float32 halves the store.")
-    ] = PrecisionName.FLOAT64,
+        StorePrecision, typer.Option(help="Of positions and forces; float32 halves the store.")
+    ] = StorePrecision.FLOAT64,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad frames out, and list them.")] = False,
     resume: Annotated[bool, typer.Option(help="Go on with an interrupted conversion, or throw it away.")] = True,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that exists.")] = False,

@@ -1,4 +1,4 @@
-"""From files of any kind to a packed store: one pass, constant memory, and resumed where it was interrupted."""
+"""Converting files of any kind to a packed store: one pass, constant memory, resumable."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +12,7 @@ from huefield import __version__
 from huefield.core.structure import Block
 from huefield.data.readers.base import BadFrameError, Fault, LeftOut
 from huefield.data.readers.detect import OnFault, OnLeftOut, OnRemark, ReaderConfig, detect, read_blocks
-from huefield.data.store.format import MANIFEST, Position, Provenance, SourceInfo, StoreError
+from huefield.data.store.format import MANIFEST, Provenance, ReadingPosition, SourceInfo, StoreError
 from huefield.data.store.store import Store, is_store
 from huefield.data.store.writer import StoreWriter
 from huefield.support.errors import HuefieldError
@@ -22,27 +22,27 @@ Precision: TypeAlias = Literal["float64", "float32"]
 
 @dataclass(frozen=True)
 class ConvertProgress:
-    """How far a conversion is."""
+    """Progress of a conversion."""
 
     source: str
     source_number: int
     num_sources: int
     structures: int
     resumed: int
-    """Structures that an earlier, interrupted run had converted."""
+    """Structures that an earlier, interrupted run converted."""
     faults: int
     seconds: float
-    """Time of this run."""
+    """Duration of this run."""
 
     @property
     def rate(self) -> float:
-        """Structures of this run in a second."""
+        """Structures per second in this run."""
         return (self.structures - self.resumed) / max(self.seconds, 1e-9)
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What a conversion made."""
+    """Result of a conversion."""
 
     path: Path
     structures: int
@@ -53,7 +53,7 @@ class Converted:
 
 
 class ConversionStoppedError(Exception):
-    """A conversion was asked to stop; the message says how to go on."""
+    """A conversion was asked to stop; the message says how to resume it."""
 
 
 def convert(
@@ -69,10 +69,10 @@ def convert(
     should_stop: Callable[[], bool] = lambda: False,
     journal_every: int = 50_000,
 ) -> Converted:
-    """Write the structures of all sources, in their order, to a store.
+    """Write the structures of all sources, in order, to a store.
 
-    The result is the same, bit for bit, whether the work was interrupted or not. Resuming reads the source that it was
-    interrupted in from its beginning, and skips what the store has.
+    The result is identical, bit for bit, whether the conversion was interrupted or not. Resuming reads the source in
+    which it was interrupted from its beginning, and skips the structures that the store has.
 
     Args:
         sources: files that readers know, or stores.
@@ -80,11 +80,11 @@ def convert(
         reader: how to read the sources; None to find out from each.
         precision: of positions and forces; energies, cells and stresses are always double.
         skip_bad: whether to leave bad frames out and list them in ``faults.txt``, instead of raising.
-        resume: whether to go on with what an interrupted conversion left; else it is thrown away.
+        resume: whether to continue an interrupted conversion; otherwise it is deleted.
         overwrite: whether a store at ``dest`` is replaced.
-        report: is told of the progress after each block.
-        should_stop: asked after each block; if so, everything is made safe and a ConversionStoppedError raised.
-        journal_every: structures after which what was written is made safe against a kill.
+        report: receives the progress after each block.
+        should_stop: asked after each block; if true, everything is saved and a ConversionStoppedError is raised.
+        journal_every: structures between two journals, after which a kill loses nothing.
     """
     if not sources:
         raise HuefieldError("there is nothing to convert: give at least one file")
@@ -95,24 +95,21 @@ def convert(
         resumed, position = writer.structures, writer.position
         if writer.faults and not skip_bad:
             raise StoreError(
-                f"{writer.partial} has left out {writer.faults} bad frames: resume it with --skip-bad, or begin anew "
+                f"{writer.partial} has left out {writer.faults} bad frames: resume it with --skip-bad, or start again "
                 "with --no-resume"
             )
         for number, path in enumerate(sources):
             if number < position.source:
                 continue
-            done = position if number == position.source else Position(source=number)
+            done = position if number == position.source else ReadingPosition(source=number)
             for block in _remaining(path, reader, number, done, writer, skip_bad):
                 writer.append(block, number)
                 seconds = time.monotonic() - start
-                report(
-                    ConvertProgress(
-                        str(path), number + 1, len(sources), writer.structures, resumed, writer.faults, seconds
-                    )
-                )
+                counts = (writer.structures, resumed, writer.faults)
+                report(ConvertProgress(str(path), number + 1, len(sources), *counts, seconds))
                 if should_stop():
                     raise ConversionStoppedError(
-                        f"stopped after {writer.structures} structures, which are safe in {writer.partial}: "
+                        f"stopped after {writer.structures} structures, which are saved in {writer.partial}: "
                         "run the same command again to resume"
                     )
         if not writer.structures:
@@ -124,7 +121,7 @@ def convert(
 
 
 def source_info(path: Path, reader: ReaderConfig | None) -> SourceInfo:
-    """What identifies a source: a change of it between two runs is noticed."""
+    """Path, size, time and reader of a source, by which a resumed conversion notices changes."""
     file, config = path, None
     if is_store(path):
         file = Store.open(path).path / MANIFEST
@@ -149,9 +146,9 @@ def read_any(
 
 
 def _remaining(
-    path: Path, reader: ReaderConfig | None, number: int, done: Position, writer: StoreWriter, skip_bad: bool
+    path: Path, reader: ReaderConfig | None, number: int, done: ReadingPosition, writer: StoreWriter, skip_bad: bool
 ) -> Iterator[Block]:
-    """Blocks of a source without what is in the store; what is wrong with the rest goes to the writer."""
+    """Blocks of a source without the structures that the store has; faults of the rest go to the writer."""
     faults, rules = done.faults, done.rules
 
     def note(fault: Fault) -> None:
@@ -167,7 +164,7 @@ def _remaining(
             writer.leave_out(left_out, number)
 
     def refuse(fault: Fault) -> None:
-        raise BadFrameError(f"{fault}. Mend it, or leave such frames out with --skip-bad")
+        raise BadFrameError(f"{fault}. Correct it, or leave such frames out with --skip-bad")
 
     blocks = read_any(path, reader, on_fault=note if skip_bad else refuse, on_left_out=leave_out)
     return skipped(blocks, done.structures)

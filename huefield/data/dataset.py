@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import AliasChoices, Field, PositiveInt, model_validator
 
 from huefield.core.structure import Block, joined
-from huefield.data.bundled.sets import DEFAULT_LEVEL, bundled
+from huefield.data.bundled.sets import DEFAULT_LEVEL_OF_THEORY, bundled
 from huefield.data.composition import symbol
 from huefield.data.readers.base import UnreadableFileError
 from huefield.data.readers.detect import ReaderConfig, read_blocks
@@ -124,7 +124,11 @@ class BundledData(FrozenConfig):
     """A data set that comes with huefield."""
 
     kind: Literal["bundled"] = "bundled"
-    level: str = Field(DEFAULT_LEVEL, description="level of theory")
+    level_of_theory: str = Field(
+        DEFAULT_LEVEL_OF_THEORY,
+        validation_alias=AliasChoices("level_of_theory", "level"),
+        description="method that the labels were computed with; `level` in old configurations",
+    )
     train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
     split_seed: int | None = Field(
         None,
@@ -136,9 +140,8 @@ class BundledData(FrozenConfig):
 
     def load(self) -> Parts:
         """All parts of it."""
-        parts = {
-            name: Part(name, block, np.arange(len(block))) for name, block in bundled(level=self.level).blocks.items()
-        }
+        blocks = bundled(level_of_theory=self.level_of_theory).blocks
+        parts = {name: Part(name, block, np.arange(len(block))) for name, block in blocks.items()}
         if self.split_seed is not None:
             parts |= _dealt_anew([parts[name] for name in ALIKE], self.split_seed)
         return {**parts, "train": parts["train"].at_most(self.train_limit)}

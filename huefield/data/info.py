@@ -11,7 +11,7 @@ from huefield.data.convert import read_any
 from huefield.data.readers.base import Fault, LeftOut, Remark
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
-from huefield.data.summary import Distribution, Summary, describe, summarise
+from huefield.data.summary import DataSummary, Distribution, describe, summarise
 from huefield.support.errors import HuefieldError
 from huefield.support.plots import ALEATORIC, EPISTEMIC, TRUTH, publication_style
 
@@ -26,7 +26,7 @@ class Info:
     path: Path
     store: Store | None
     """None for a file."""
-    summary: Summary
+    summary: DataSummary
     faults: list[Fault]
     """Frames of a file that cannot be used."""
     left_out: list[LeftOut]
@@ -78,7 +78,7 @@ def _store_lines(store: Store) -> list[str]:
     return lines
 
 
-def draw_summary(summary: Summary, title: str) -> Figure:
+def draw_summary(summary: DataSummary, title: str) -> Figure:
     """Six panels: sizes, elements, labels, energies, forces and shortest distances."""
     with publication_style():
         drawing = Figure(figsize=(7.0, 4.2), layout="constrained")
@@ -94,14 +94,14 @@ def draw_summary(summary: Summary, title: str) -> Figure:
     return drawing
 
 
-def draw_sizes(ax: Axes, summary: Summary) -> None:
+def draw_sizes(ax: Axes, summary: DataSummary) -> None:
     """How many structures have so many atoms."""
     ax.bar(np.arange(len(summary.sizes)), summary.sizes, width=1.0, color=EPISTEMIC)
     ax.set(xlabel="atoms in a structure", ylabel="structures", xlim=(summary.smallest - 1, len(summary.sizes)))
     ax.locator_params(axis="x", integer=True)
 
 
-def draw_elements(ax: Axes, summary: Summary) -> None:
+def draw_elements(ax: Axes, summary: DataSummary) -> None:
     """How many atoms of each element there are, of the commonest ones."""
     shown = dict(list(summary.elements.items())[:SHOWN_ELEMENTS])
     more = f" ({SHOWN_ELEMENTS} commonest)" if len(summary.elements) > SHOWN_ELEMENTS else ""
@@ -109,7 +109,7 @@ def draw_elements(ax: Axes, summary: Summary) -> None:
     ax.set(ylabel="atoms", yscale="log", ylim=(0.5, None), xlabel="element" + more)
 
 
-def draw_labels(ax: Axes, summary: Summary) -> None:
+def draw_labels(ax: Axes, summary: DataSummary) -> None:
     """What fraction of the structures has which labels."""
     counts = [summary.with_energy, summary.with_forces, summary.with_stress, summary.periodic]
     ax.bar(["energy", "forces", "stress", "periodic"], np.array(counts) / summary.structures, color=TRUTH)

@@ -78,7 +78,7 @@ class Distribution:
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class DataSummary:
     """What was found in a data set."""
 
     structures: int
@@ -113,7 +113,7 @@ class Summary:
         )
 
 
-def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> Summary:
+def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> DataSummary:
     """Look at all structures once; ``rng`` chooses the values that distributions keep."""
     energy, law, component, norm, distance, ratio = (Distribution() for _ in range(6))
     counts = dict.fromkeys(("structures", "atoms", "with_energy", "with_forces", "with_stress", "periodic"), 0)
@@ -142,7 +142,7 @@ def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> Summary:
         for shortest in shortest_pairs(block, rng=rng):
             distance.add(shortest[:1], rng=rng)
             ratio.add(shortest[1:], rng=rng)
-    return Summary(
+    return DataSummary(
         **counts,
         elements={chemical_symbols[z]: int(numbers[z]) for z in np.argsort(-numbers, kind="stable") if numbers[z]},
         sizes=np.trim_zeros(sizes, "b"),
@@ -209,7 +209,7 @@ def shortest_pairs(block: Block, *, rng: np.random.Generator) -> Float[np.ndarra
     return np.array(found).reshape(-1, 2)
 
 
-def describe(summary: Summary) -> list[str]:
+def describe(summary: DataSummary) -> list[str]:
     """A summary in lines for people."""
 
     def span(values: Distribution, unit: str) -> str:

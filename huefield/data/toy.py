@@ -30,7 +30,7 @@ class ToyProcess(FrozenConfig):
     high: float = Field(1.0, description="end of the training interval")
 
 
-class Curve(eqx.Module):
+class ToyCurve(eqx.Module):
     """Energies and forces at points x."""
 
     x: Float[np.ndarray, " n"]
@@ -41,9 +41,9 @@ class Curve(eqx.Module):
 class ToyData(eqx.Module):
     """The noise-free truth, the noisy realisation that nature chose, and the points where it was observed."""
 
-    truth: Curve
-    realisation: Curve
-    train: Curve
+    truth: ToyCurve
+    realisation: ToyCurve
+    train: ToyCurve
 
 
 def mean_energy(x: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -91,9 +91,9 @@ def draw_toy(process: ToyProcess, grid: Float[np.ndarray, " n"], *, key: Key[Arr
     n = process.num_train
     observed = energy[:n] + process.amplitude * process.nugget**0.5 * np.asarray(nugget)
     return ToyData(
-        truth=Curve(grid, mean_energy(grid), mean_force(grid)),
-        realisation=Curve(grid, energy[n:], forces[n:]),
-        train=Curve(points[:n], observed, forces[:n]),
+        truth=ToyCurve(grid, mean_energy(grid), mean_force(grid)),
+        realisation=ToyCurve(grid, energy[n:], forces[n:]),
+        train=ToyCurve(points[:n], observed, forces[:n]),
     )
 
 
@@ -105,7 +105,7 @@ def toy_graph(x: ArrayLike) -> Graph:
     return Graph(positions, jnp.zeros(points.size, jnp.int32), Partition.from_sizes([1] * points.size))
 
 
-def toy_labels(curve: Curve) -> Labels:
+def toy_labels(curve: ToyCurve) -> Labels:
     """The energies and forces of a curve as labels of :func:`toy_graph`."""
     partition = Partition.from_sizes([1] * curve.x.size)
     return Labels.from_arrays(partition, 1, energy=curve.energy, forces=curve.forces[:, None])

@@ -67,9 +67,9 @@ class ToyConfig(FrozenConfig):
 class PredictedCurves(eqx.Module):
     """Predictions of an ensemble at points x: means, and aleatoric and epistemic standard deviations."""
 
-    mean: toy.Curve
-    aleatoric: toy.Curve
-    epistemic: toy.Curve
+    mean: toy.ToyCurve
+    aleatoric: toy.ToyCurve
+    epistemic: toy.ToyCurve
 
 
 class ToyResult(eqx.Module):
@@ -110,7 +110,7 @@ def _predict(ensemble: Ensemble, x: Float[np.ndarray, " n"]) -> PredictedCurves:
         (p.energy_uncertainty_aleatoric, p.forces_uncertainty_aleatoric),
         (p.energy_uncertainty_epistemic, p.forces_uncertainty_epistemic),
     )
-    return PredictedCurves(*(toy.Curve(x, np.asarray(energy), np.asarray(forces)[:, 0]) for energy, forces in pairs))
+    return PredictedCurves(*(toy.ToyCurve(x, np.asarray(energy), np.asarray(forces)[:, 0]) for energy, forces in pairs))
 
 
 def summarise(result: ToyResult) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def _grows_where_points_crowd(result: ToyResult) -> float | None:
 
 
 def _scores(
-    predicted: PredictedCurves, target: toy.Curve, where: Bool[np.ndarray, " n"]
+    predicted: PredictedCurves, target: toy.ToyCurve, where: Bool[np.ndarray, " n"]
 ) -> dict[str, float | None] | None:
     """Errors against the noisy realisation, and the root mean squares of both standard deviations."""
     if not where.any():

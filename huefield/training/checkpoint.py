@@ -159,6 +159,9 @@ def _position(text: str) -> Position:
 
 
 def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
+    data = saved.get("config", {}).get("data", {})
+    if "level" in data:  # the name of this setting in older checkpoints
+        data["level_of_theory"] = data.pop("level")
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(

@@ -69,6 +69,12 @@ def test_bundled_data_can_be_limited_to_the_same_few() -> None:
     assert len(few["validation"]) == len(all_of_it["validation"])
 
 
+def test_configurations_of_old_runs_name_the_level_of_theory_level() -> None:
+    old, new = (BundledData.model_validate({key: "wb97x/6-31g(d)"}) for key in ("level", "level_of_theory"))
+    assert old == new == BundledData(level_of_theory="wb97x/6-31g(d)")
+    assert new.model_dump()["level_of_theory"] == "wb97x/6-31g(d)"
+
+
 def test_files_can_be_limited_to_the_same_few(files: tuple[Path, Path]) -> None:
     limits = {"train": 4, "validation": 7}
     few, again = (FileData(train=files, validation=files, limits=limits).load() for _ in range(2))

@@ -62,6 +62,12 @@ def test_everything_is_read_back(contents: Contents, tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
 
 
+def test_the_old_name_of_the_level_of_theory_is_no_change(contents: Contents, tmp_path: Path) -> None:
+    old, new = ({"config": {"data": {"kind": "bundled", key: "gfn2-xtb"}}} for key in ("level", "level_of_theory"))
+    save_checkpoint(tmp_path, contents, position(3), old)
+    assert load_newest(tmp_path, contents, new, print) is not None
+
+
 def test_there_may_be_none(contents: Contents, tmp_path: Path) -> None:
     assert load(tmp_path / "nowhere", contents) == (None, None, [])
 

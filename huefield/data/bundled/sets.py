@@ -20,7 +20,7 @@ from huefield.core.structure import Block, Structure, pack
 from huefield.support.errors import HuefieldError
 from huefield.support.files import replacing
 
-DEFAULT_LEVEL = "gfn2-xtb"
+DEFAULT_LEVEL_OF_THEORY = "gfn2-xtb"
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,34 +87,35 @@ def read_splits(path: Path) -> SplitData:
         ) from error
 
 
-def bundled_levels() -> tuple[str, ...]:
+def bundled_levels_of_theory() -> tuple[str, ...]:
     """Levels of theory of the data sets that come with huefield."""
     return tuple(name for name in ("gfn2-xtb", "wb97x/6-31g(d)") if _resource(name).is_file())
 
 
-def bundled_splits(*, level: str = DEFAULT_LEVEL) -> tuple[str, ...]:
+def bundled_splits(*, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) -> tuple[str, ...]:
     """Names of the splits of a bundled data set."""
-    return tuple(bundled(level=level).blocks)
+    return tuple(bundled(level_of_theory=level_of_theory).blocks)
 
 
-def load_bundled(split: str, *, level: str = DEFAULT_LEVEL) -> Block:
+def load_bundled(split: str, *, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) -> Block:
     """The structures of one split of a bundled data set: reactive molecules of H, C, N and O."""
-    return bundled(level=level).block(split)
+    return bundled(level_of_theory=level_of_theory).block(split)
 
 
-def bundled(*, level: str = DEFAULT_LEVEL) -> SplitData:
+def bundled(*, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) -> SplitData:
     """A bundled data set with all that belongs to it."""
-    if level not in bundled_levels():
+    if level_of_theory not in bundled_levels_of_theory():
         raise HuefieldError(
-            f"no data set of the level {level!r} comes with huefield; there are {', '.join(bundled_levels())}"
+            f"no data set at the level of theory {level_of_theory!r} comes with huefield; there are "
+            f"{', '.join(bundled_levels_of_theory())}"
         )
-    with as_file(_resource(level)) as path:
+    with as_file(_resource(level_of_theory)) as path:
         return read_splits(path)
 
 
-def _resource(level: str) -> Any:
-    """The file of a level: its name with underscores for what file names had better not have."""
-    return files("huefield.data.bundled") / (re.sub("[^a-z0-9]+", "_", level).strip("_") + ".npz")
+def _resource(level_of_theory: str) -> Any:
+    """The file of a data set: its level of theory with underscores for special characters."""
+    return files("huefield.data.bundled") / (re.sub("[^a-z0-9]+", "_", level_of_theory).strip("_") + ".npz")
 
 
 def _block(content: dict[str, np.ndarray], groups: np.ndarray, keep: np.ndarray, source: str) -> Block:

@@ -103,9 +103,9 @@ class Md17Reader(FrozenConfig):
 
     def _parts(self, path: Path, archive: zipfile.ZipFile, keys: NpzKeys, units: Units) -> Iterator[Conformations]:
         atomic_numbers = _whole(archive, keys.atomic_numbers)
-        positions = _Column.open(path, archive, keys.positions)
-        energy = _Column.open(path, archive, keys.energy)
-        forces = None if keys.forces is None else _Column.open(path, archive, keys.forces)
+        positions = _RowReader.open(path, archive, keys.positions)
+        energy = _RowReader.open(path, archive, keys.energy)
+        forces = None if keys.forces is None else _RowReader.open(path, archive, keys.forces)
         columns = [column for column in (positions, energy, forces) if column is not None]
         if len({len(column) for column in columns}) != 1:
             lengths = ", ".join(f"{column.name}: {len(column)}" for column in columns)
@@ -151,7 +151,7 @@ def _stated(path: Path, archive: zipfile.ZipFile, name: str, known: dict[str, Un
 
 
 @dataclass(frozen=True, eq=False)
-class _Column:
+class _RowReader:
     """An array of an npz archive that is read row by row."""
 
     path: Path
@@ -161,7 +161,7 @@ class _Column:
     dtype: np.dtype
 
     @classmethod
-    def open(cls, path: Path, archive: zipfile.ZipFile, name: str) -> "_Column":
+    def open(cls, path: Path, archive: zipfile.ZipFile, name: str) -> "_RowReader":
         file = cast(zipfile.ZipExtFile, archive.open(f"{name}.npy"))
         version = np.lib.format.read_magic(file)
         header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

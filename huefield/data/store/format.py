@@ -2,7 +2,7 @@
 
 ``NAME.hues`` is a folder. Each array (column) is one file ``COLUMN.bin`` of little-endian numbers without a header;
 ``COLUMN.crc`` has the CRC-32 of each 64 KiB of it. ``manifest.json`` has the lengths and types of the columns and the
-SHA-256 of each ``.crc`` file, of ``provenance.json`` and of itself. ``faults.txt`` lists frames that were left out.
+SHA-256 of each ``.crc`` file, of ``provenance.json`` and of itself. ``faults.txt`` lists bad frames.
 
 | rows | columns |
 |---|---|
@@ -13,7 +13,7 @@ SHA-256 of each ``.crc`` file, of ``provenance.json`` and of itself. ``faults.tx
 | bytes of UTF-8 | ``group_names``, ``source_names`` |
 | names and one more | ``group_starts``, ``source_starts``, the first byte of each name |
 
-``cells``, ``pbc``, ``stress`` and ``forces`` exist only if some structure has them; where they do not, they are zero.
+``cells``, ``pbc``, ``stress`` and ``forces`` exist only if a structure has them; otherwise they count as zero.
 """
 
 import hashlib
@@ -34,11 +34,11 @@ CHUNK_BYTES = 65_536
 
 
 class StoreError(HuefieldError):
-    """A store cannot be used; the message says which file, what is wrong with it and what to do."""
+    """A store cannot be used; the message names the file, the problem and the cure."""
 
 
 class ColumnInfo(FrozenConfig):
-    """The files of a column."""
+    """Type, size and checksum of a column."""
 
     dtype: str
     row: tuple[int, ...]
@@ -52,7 +52,7 @@ class ColumnInfo(FrozenConfig):
 
 
 class ColumnSpec(NamedTuple):
-    """What a column holds; ``real`` stands for the precision of the store."""
+    """Type and shape of a column; ``real`` stands for the precision of the store."""
 
     name: str
     dtype: str
@@ -96,7 +96,7 @@ class SourceInfo(FrozenConfig):
 
 
 class Provenance(FrozenConfig):
-    """What a store was made from, and how: two stores with the same provenance are the same, bit for bit."""
+    """Sources and settings of a conversion: stores with the same provenance are identical, bit for bit."""
 
     huefield: str = Field(description="version that converted")
     precision: str
@@ -104,7 +104,7 @@ class Provenance(FrozenConfig):
 
 
 class Manifest(FrozenConfig):
-    """What is in a store."""
+    """Contents of a store."""
 
     format: str = FORMAT
     version: int = VERSION
@@ -118,27 +118,27 @@ class Manifest(FrozenConfig):
     provenance_sha256: str
 
 
-class Position(FrozenConfig):
-    """How far the sources have been read: the number of a source, and what came from it so far."""
+class ReadingPosition(FrozenConfig):
+    """How far the sources have been read: the number of a source, and counts of its structures and faults so far."""
 
     source: int = 0
     structures: int = 0
     faults: int = 0
-    rules: int = Field(0, description="how often its reader said that it left structures out")
+    rules: int = Field(0, description="how often its reader reported structures that it left out")
 
 
 class Journal(FrozenConfig):
-    """A state in which all files agree."""
+    """A state in which all files are consistent."""
 
     structures: int
     atoms: int
     faults: int
     faults_bytes: int
     left_out: int
-    position: Position
+    position: ReadingPosition
     column_bytes: dict[str, int]
 
 
 def manifest_digest(content: dict[str, Any]) -> str:
-    """SHA-256 of a manifest without its own."""
+    """SHA-256 of a manifest without its own checksum."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,8 +1,7 @@
-"""Putting a finished store in its place so that at every moment there is a store, or one that comes back by itself.
+"""Publishing a finished store without a moment at which the old store could be lost.
 
-Where the system can exchange two folders in one step (Linux on most file systems) the old store is there until the new
-one is. Elsewhere the old one is first moved aside, to ``NAME.hues.replaced``; should the work end just then,
-:func:`restore_replaced` moves it back.
+Linux exchanges two folders in one step on most file systems. Elsewhere the old store is first moved to
+``NAME.hues.replaced``; if the process ends just then, the next writer moves it back (:func:`restore_replaced`).
 """
 
 import ctypes
@@ -17,23 +16,23 @@ OUR_FILES = frozenset(
     | {"journal.json", "provenance.json", MANIFEST, "faults.txt"}
 )
 AT_WORKING_FOLDER = -100
-"""``AT_FDCWD`` of Linux: paths are meant as usual."""
+"""``AT_FDCWD`` of Linux: relative paths start at the working folder."""
 EXCHANGE = 2
 """``RENAME_EXCHANGE`` of Linux."""
 
 
 def partial_path(dest: Path) -> Path:
-    """Where a store is while it is written."""
+    """The folder of a store while it is written."""
     return dest.with_name(dest.name + ".partial")
 
 
 def replaced_path(dest: Path) -> Path:
-    """Where a store is while another takes its place, if the two cannot be exchanged."""
+    """The folder of an old store while a new one replaces it, if the two cannot be exchanged."""
     return dest.with_name(dest.name + ".replaced")
 
 
 def publish(partial: Path, dest: Path) -> None:
-    """Move a finished store to its place, and remove the one that it replaces."""
+    """Move a finished store to its destination, and remove the store that it replaces."""
     old = replaced_path(dest)
     if not dest.exists():
         partial.rename(dest)
@@ -48,12 +47,12 @@ def publish(partial: Path, dest: Path) -> None:
             raise
     _sync(dest.parent)
     if old.exists():
-        with suppress(OSError, StoreError):  # the new store is in its place; the next writer tries again
+        with suppress(OSError, StoreError):  # the new store is published; the next writer tries again
             remove_store(old)
 
 
 def restore_replaced(dest: Path) -> None:
-    """Undo what a replacement left that was cut off: move the old store back, or remove it if the new one is there."""
+    """Clean up after an interrupted replacement: move the old store back, or remove it if the new one is there."""
     old = replaced_path(dest)
     if not old.exists():
         return
@@ -65,7 +64,7 @@ def restore_replaced(dest: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two folders in one step; whether the system can do that."""
+    """Exchange two folders in one step; return whether the system could."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):  # not Linux, or an old one
@@ -75,15 +74,15 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def require_ours(folder: Path) -> None:
-    """Raise if a folder holds what no conversion wrote, so that nothing of the user's is ever removed."""
+    """Raise if a folder holds a file that no conversion wrote, so that no file of the user is ever removed."""
     found = {file.name for file in folder.iterdir()} - OUR_FILES
     foreign = sorted(name for name in found if not name.startswith("."))
     if foreign:
-        raise StoreError(f"{folder} holds {foreign[0]!r}, which no conversion wrote: move it away")
+        raise StoreError(f"{folder} holds {foreign[0]!r}, which no conversion wrote: move that file away")
 
 
 def remove_store(folder: Path) -> None:
-    """Remove a folder of ours, the manifest first: without it nobody takes the rest for a store."""
+    """Remove a store, the manifest first: without it the rest is not taken for a store."""
     require_ours(folder)
     (folder / MANIFEST).unlink(missing_ok=True)
     for file in folder.iterdir():
@@ -92,7 +91,7 @@ def remove_store(folder: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Have the names in a folder on the disk."""
+    """Write the entries of a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

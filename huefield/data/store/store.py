@@ -1,24 +1,23 @@
-"""Reading a packed store: only what is asked for is read, and it is checked when it is.
+"""Reading a packed store through memory maps; :mod:`huefield.data.store.format` has the format.
 
-:mod:`huefield.data.store.format` has the format. The files are mapped into memory. Opening reads the manifest and looks
-at the lengths of the files, nothing else; a part of a file is checked when it is first read, and never again.
+Opening reads the manifest and compares the lengths of the files. Each chunk of a file is verified once, when it is
+first read.
 """
 
 import hashlib
 import json
-import mmap
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Int, Shaped
 from pydantic import ValidationError
 
-from huefield.core.structure import Block, Structure, row_ranges
+from huefield.core.structure import Block, Structure
+from huefield.data.store.columns import MEND, ColumnReader, PageBudget, read_bytes
 from huefield.data.store.format import (
     COLUMNS,
     FORMAT,
@@ -35,140 +34,30 @@ from huefield.data.store.format import (
 from huefield.data.store.publish import partial_path, replaced_path
 from huefield.support.config import explain
 
-RESIDENT_BYTES = 16_777_216
-"""How much of a store may be mapped and read before its pages are given back."""
-MEND = "copy the store again or convert its sources again"
-
-
-class PageBudget:
-    """Gives mapped pages back now and then, so that reading all of a store does not make the process as large as it."""
-
-    def __init__(self) -> None:
-        self._columns: dict[mmap.mmap, Bool[np.ndarray, " chunks"]] = {}
-        self._mapped_bytes = 0
-
-    def add(self, pages: mmap.mmap, mapped: Bool[np.ndarray, " chunks"]) -> None:
-        """Watch over a file, of which ``mapped`` says what is in memory."""
-        self._columns[pages] = mapped
-
-    def spend(self, num_bytes: int) -> None:
-        """Note that so much is mapped. Pages that are given back stay in the system's cache, and arrays stay valid."""
-        self._mapped_bytes += num_bytes
-        if self._mapped_bytes > RESIDENT_BYTES and hasattr(mmap, "MADV_DONTNEED"):
-            for pages, mapped in self._columns.items():
-                pages.madvise(mmap.MADV_DONTNEED)
-                mapped[:] = False
-            self._mapped_bytes = num_bytes
-
-
-class Column:
-    """One array of a store. Each part of its file is checked when it is first read."""
-
-    def __init__(
-        self, file: Path, info: ColumnInfo, chunk_bytes: int, budget: PageBudget, describe: Callable[[int, int], str]
-    ) -> None:
-        self._file, self._info, self._chunk, self._budget, self._describe = file, info, chunk_bytes, budget, describe
-        self._width = info.row_bytes
-        self._checked = np.zeros(-(-info.rows * info.row_bytes // chunk_bytes), bool)
-        self._mapped = np.zeros_like(self._checked)
-
-    @cached_property
-    def raw(self) -> Shaped[np.ndarray, "..."]:
-        """The array, not checked."""
-        shape = (self._info.rows, *self._info.row)
-        if not self._info.rows:
-            return np.zeros(shape, self._info.dtype)
-        with self._file.with_suffix(".bin").open("rb") as file:
-            pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._budget.add(pages, self._mapped)
-        return np.frombuffer(pages, self._info.dtype).reshape(shape)
-
-    @cached_property
-    def _bytes(self) -> Shaped[np.ndarray, " bytes"]:
-        return self.raw.reshape(-1).view(np.uint8)
-
-    @cached_property
-    def _sums(self) -> Int[np.ndarray, " chunks"]:
-        file = self._file.with_suffix(".crc")
-        content = read_bytes(file)
-        if hashlib.sha256(content).hexdigest() != self._info.crc_sha256:
-            raise StoreError(f"{file} is damaged: its SHA-256 is not the one in the manifest; {MEND}")
-        return np.frombuffer(content, "<u4").astype(np.int64)
-
-    def all(self) -> Shaped[np.ndarray, "..."]:
-        """The whole array, checked."""
-        self._read(np.flatnonzero(~self._checked))
-        return self.raw
-
-    def take(self, rows: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "..."]:
-        """A copy of some rows."""
-        self._touch(rows, rows + 1)
-        return self.raw[rows]
-
-    def take_ranges(self, first: Int[np.ndarray, " n"], stop: Int[np.ndarray, " n"]) -> Shaped[np.ndarray, "..."]:
-        """A copy of the rows from each ``first`` to before its ``stop``."""
-        self._touch(first, stop)
-        if len(first) and np.array_equal(first[1:], stop[:-1]):
-            return self.raw[first[0] : stop[-1]].copy()
-        return self.raw[row_ranges(first, stop)]
-
-    def _touch(self, first: Int[np.ndarray, " n"], stop: Int[np.ndarray, " n"]) -> None:
-        """Check what was not, and count pages: the system maps those around the one asked for along with it."""
-        low, last = first * self._width // self._chunk, (stop * self._width - 1) // self._chunk
-        chunks = low if np.array_equal(low, last) else row_ranges(low, last + 1)
-        if not self._mapped[chunks].all():
-            self._read(np.unique(chunks[~self._mapped[chunks]]))
-
-    def _read(self, chunks: Int[np.ndarray, " c"]) -> None:
-        for chunk in chunks.tolist():
-            self._budget.spend(self._chunk)
-            self._mapped[chunk] = True
-            if not self._checked[chunk]:
-                self._check(chunk)
-
-    def _check(self, chunk: int) -> None:
-        low = chunk * self._chunk
-        content = self._bytes[low : low + self._chunk]
-        if zlib.crc32(content.data) != self._sums[chunk]:
-            owners = self._describe(low // self._width, -(-(low + len(content)) // self._width))
-            raise StoreError(
-                f"{self._file.with_suffix('.bin')} is damaged between bytes {low} and {low + len(content)} "
-                f"({owners}): its CRC-32 is not the stored one; {MEND}"
-            )
-        self._checked[chunk] = True
-
-
-def read_bytes(file: Path) -> bytes:
-    """Read a small file of a store."""
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise StoreError(f"cannot read {file}: {error.strerror}; {MEND}") from error
-
 
 class Origin(NamedTuple):
-    """Where a structure came from."""
+    """The file that a structure came from, and its number in it."""
 
     source: str
     frame: int
 
 
 class Store:
-    """Structures in a folder, of which only what is asked for is read. Made by :class:`StoreWriter`."""
+    """Structures in a folder, read on demand. :class:`StoreWriter` makes one."""
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path = path
         self.manifest = manifest
         budget = PageBudget()
         self._columns = {
-            name: Column(path / name, info, manifest.chunk_bytes, budget, self._describe(COLUMNS[name]))
+            name: ColumnReader(path / name, info, manifest.chunk_bytes, budget, self._describe(COLUMNS[name]))
             for name, info in manifest.columns.items()
         }
         self._name = lru_cache(4096)(self._read_name)
 
     @classmethod
     def open(cls, path: str | Path) -> "Store":
-        """Open a store; the time does not depend on its size."""
+        """Open a store, in a time that does not depend on its size."""
         folder = Path(path)
         manifest = read_manifest(folder)
         for name, info in manifest.columns.items():
@@ -190,7 +79,7 @@ class Store:
     def block(self, indices: Int[np.ndarray, " n"]) -> Block:
         """The structures with these numbers, in this order; negative numbers count from the end.
 
-        Its source is the store and its frames are the numbers, so that messages about it point here.
+        The source of the block is the store and its frames are these numbers, so that messages refer to the store.
         """
         index = self._checked_indices(indices)
         starts = self._columns["starts"]
@@ -216,12 +105,12 @@ class Store:
         )
 
     def blocks(self, size: int = 4096) -> Iterator[Block]:
-        """All structures in their order, ``size`` at a time."""
+        """All structures in order, ``size`` at a time."""
         for first in range(0, len(self), size):
             yield self.block(np.arange(first, min(first + size, len(self))))
 
     def column(self, name: str) -> Shaped[np.ndarray, "..."]:
-        """A whole column as a read-only view; its first use reads and checks all of it."""
+        """A whole column as a read-only view; the first use reads and verifies all of it."""
         if name not in COLUMNS:
             raise KeyError(f"a store has no column {name!r}; there are {', '.join(COLUMNS)}")
         if name in self._columns:
@@ -230,59 +119,15 @@ class Store:
         rows = self.manifest.atoms if spec.per == "atom" else len(self)
         return np.broadcast_to(np.zeros((), self._dtype(spec)), (rows, *spec.row))
 
-    @property
-    def starts(self) -> Int[np.ndarray, " rows"]:
-        """Row of the first atom of each structure, and behind the last one the number of atoms."""
-        return self.column("starts")
-
-    @cached_property
-    def sizes(self) -> Int[np.ndarray, " n"]:
-        """Atoms of each structure."""
-        return np.diff(self.starts)
-
-    @property
-    def energy(self) -> Float[np.ndarray, " n"]:
-        """Energies; zero where there is none."""
-        return self.column("energy")
-
-    @property
-    def has_energy(self) -> Bool[np.ndarray, " n"]:
-        """Which structures have an energy."""
-        return self.column("has_energy")
-
-    @property
-    def has_forces(self) -> Bool[np.ndarray, " n"]:
-        """Which structures have forces."""
-        return self.column("has_forces")
-
-    @property
-    def has_stress(self) -> Bool[np.ndarray, " n"]:
-        """Which structures have a stress."""
-        return self.column("has_stress")
-
-    @property
-    def group_index(self) -> Int[np.ndarray, " n"]:
-        """Number of the group of each structure, for :attr:`group_names`."""
-        return self.column("group")
-
-    @property
-    def group_names(self) -> list[str]:
-        """All groups, in the order in which they came."""
-        return [self._name("group", i) for i in range(self.manifest.columns["group_starts"].rows - 1)]
-
-    def group(self, index: int) -> str:
-        """The group of a structure; empty where nothing was said."""
-        return self._name("group", int(self._columns["group"].take(self._checked_indices(np.array([index])))[0]))
-
     def origin(self, index: int) -> Origin:
-        """The file that a structure came from, and its number in it."""
+        """The origin of a structure."""
         row = self._checked_indices(np.array([index]))
         source = self._name("source", int(self._columns["source"].take(row)[0]))
         return Origin(source, int(self._columns["frame"].take(row)[0]))
 
     @cached_property
     def provenance(self) -> Provenance:
-        """What the store was made from."""
+        """The sources of the store and the settings of its conversion."""
         file = self.path / "provenance.json"
         text = read_bytes(file)
         if hashlib.sha256(text).hexdigest() != self.manifest.provenance_sha256:
@@ -292,7 +137,7 @@ class Store:
         return Provenance.model_validate_json(text)
 
     def verify(self) -> None:
-        """Read and check everything."""
+        """Read and verify everything."""
         for column in self._columns.values():
             column.all()
         _ = self.provenance
@@ -312,7 +157,7 @@ class Store:
         return self._columns[f"{kind}_names"].take_ranges(starts[:1], starts[1:]).tobytes().decode()
 
     def _describe(self, spec: ColumnSpec) -> Callable[[int, int], str]:
-        """A function that says what some rows of a column belong to."""
+        """A function that names the structures that a range of rows belongs to."""
 
         def structures(first: int, stop: int) -> str:
             if spec.per == "name":
@@ -332,7 +177,7 @@ def is_store(path: Path) -> bool:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest of a store."""
+    """Read and verify the manifest of a store."""
     file = folder / MANIFEST
     if not folder.is_dir():
         raise StoreError(f"there is no store at {folder}" + _what_there_is(folder))
@@ -353,7 +198,7 @@ def read_manifest(folder: Path) -> Manifest:
             "use the huefield that wrote it (see provenance.json), or convert the sources again"
         )
     if content.pop("sha256", None) != manifest_digest(content):
-        raise StoreError(f"{file} is damaged: its SHA-256 does not agree with it; convert the sources again")
+        raise StoreError(f"{file} is damaged: its SHA-256 is wrong; convert the sources again")
     try:
         return Manifest.model_validate(content)
     except ValidationError as error:
@@ -361,19 +206,19 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _what_there_is(folder: Path) -> str:
-    """What conversions that were cut off have left instead of a store."""
+    """Where an interrupted conversion left the store; the end of a sentence."""
     if (replaced_path(folder) / MANIFEST).is_file():
         return (
-            f": its replacement was cut off, and it is at {replaced_path(folder)}; run the same `convert` again, which "
-            "moves it back first, or move it back yourself"
+            f": a conversion that replaces it was interrupted, and the store is at {replaced_path(folder)}; run the "
+            "same `convert` again, which moves it back first, or move it back yourself"
         )
     if partial_path(folder).is_dir():
-        return f"; an unfinished conversion is at {partial_path(folder)}: run the same `convert` again to end it"
+        return f"; an unfinished conversion is at {partial_path(folder)}: run the same `convert` again to finish it"
     return ""
 
 
 def require_column(folder: Path, name: str, info: ColumnInfo, manifest: Manifest) -> None:
-    """Raise unless the files of a column are what the manifest says."""
+    """Raise unless the files of a column agree with the manifest."""
     if name not in COLUMNS:
         raise StoreError(f"{folder}: unknown column {name!r} in manifest.json; known are {', '.join(COLUMNS)}")
     spec = COLUMNS[name]
@@ -388,5 +233,5 @@ def require_column(folder: Path, name: str, info: ColumnInfo, manifest: Manifest
             raise StoreError(f"{folder / file} is missing; {MEND}") from None
         if found != expected:
             raise StoreError(
-                f"{folder / file} has {found} bytes instead of {expected}: it was cut off or changed; {MEND}"
+                f"{folder / file} has {found} bytes instead of {expected}: it was truncated or changed; {MEND}"
             )

@@ -1,8 +1,8 @@
-"""Writing a packed store so that it is whole or not there, and can be resumed.
+"""Writing a packed store: complete or absent, and resumable.
 
-While it is written the folder is called ``NAME.hues.partial``. ``journal.json`` in it says how long each file was when
-all of them agreed; what is behind that was torn off by a kill, and is cut away when the work resumes. Memory does not
-grow with the number of structures, but with that of different groups and sources.
+During writing the folder is ``NAME.hues.partial``. Its ``journal.json`` has the lengths of all files in the last
+consistent state; a resumed conversion cuts off the rest, which a kill may have left incomplete. Memory grows with the
+number of different groups and sources, not with the number of structures.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from huefield.core.structure import Block
 from huefield.data.readers.base import Fault, LeftOut
-from huefield.data.store.columns import ColumnWriter, open_behind, write_all
+from huefield.data.store.columns import ColumnWriter, open_at, write_all
 from huefield.data.store.format import (
     COLUMNS,
     MANIFEST,
@@ -30,8 +30,8 @@ from huefield.data.store.format import (
     ColumnSpec,
     Journal,
     Manifest,
-    Position,
     Provenance,
+    ReadingPosition,
     StoreError,
     manifest_digest,
 )
@@ -39,21 +39,23 @@ from huefield.data.store.publish import partial_path, publish, remove_store, req
 from huefield.support.errors import HuefieldError
 from huefield.support.files import refusal, write_bytes
 
-NOTHING_YET = Journal(structures=0, atoms=0, faults=0, faults_bytes=0, left_out=0, position=Position(), column_bytes={})
+NOTHING_YET = Journal(
+    structures=0, atoms=0, faults=0, faults_bytes=0, left_out=0, position=ReadingPosition(), column_bytes={}
+)
 
 
 class StoreWriter:
-    """Writes a store; a context, in which :meth:`finish` puts the store in its place.
+    """Writes a store; a context manager, in which :meth:`finish` publishes the store.
 
-    Left without that, what was appended is kept for the next writer with the same destination and provenance, whose
-    :attr:`position` says where to go on.
+    Without :meth:`finish`, everything that was appended is kept for the next writer with the same destination and
+    provenance, whose :attr:`position` says where to resume.
 
     Args:
         dest: the folder ``NAME.hues``.
-        provenance: what is converted, and how.
-        resume: whether to go on with what an earlier writer left; else it is thrown away.
+        provenance: the sources and the settings of the conversion.
+        resume: whether to continue an interrupted conversion; otherwise it is deleted.
         overwrite: whether a store may be replaced.
-        journal_every: structures after which what was written is made safe against a kill.
+        journal_every: structures between two journals, after which a kill loses nothing.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class StoreWriter:
             state.structures, state.atoms, state.faults, state.position,
         )  # fmt: skip
         self.left_out = state.left_out
-        self._faults = self._files.enter_context(open_behind(self.partial / "faults.txt", state.faults_bytes))
+        self._faults = self._files.enter_context(open_at(self.partial / "faults.txt", state.faults_bytes))
         for spec in COLUMNS.values():
             if spec.name in state.column_bytes or not spec.optional:
                 self._open(spec, state.column_bytes.get(spec.name))
@@ -112,14 +114,14 @@ class StoreWriter:
     ) -> None:
         try:
             if error is not None and not (self._done or self.structures or self.faults):
-                self.discard()  # nothing was read: there is nothing to go on with
+                self.discard()  # nothing was read, so there is nothing to resume
             elif not (self._torn or self._done):
                 self.journal()
         finally:
             self._files.close()
 
     def append(self, block: Block, source: int = 0) -> None:
-        """Add structures that came from the source with this number in the provenance."""
+        """Add structures of the source with this number in the provenance."""
         if not len(block):
             return
         with self._writing():
@@ -147,7 +149,7 @@ class StoreWriter:
             self.journal()
 
     def note(self, fault: Fault, source: int = 0) -> None:
-        """List a frame that is left out."""
+        """List a bad frame, which is left out."""
         with self._writing():
             write_all(self._faults, (" ".join(str(fault).splitlines()) + "\n").encode())
             self.faults += 1
@@ -159,7 +161,7 @@ class StoreWriter:
         self._move(source, rules=1)
 
     def journal(self) -> None:
-        """Make everything so far safe."""
+        """Write everything to the disk, and the journal of this state."""
         with self._writing():
             for column in self._columns.values():
                 column.sync()
@@ -173,7 +175,7 @@ class StoreWriter:
             self._safe = self.structures
 
     def finish(self) -> Path:
-        """Put the store in its place."""
+        """Complete the store and move it to its destination."""
         self.journal()
         with self._writing():
             infos = {n: self._columns[n].finish(spec.row) for n, spec in COLUMNS.items() if n in self._columns}
@@ -188,16 +190,16 @@ class StoreWriter:
                 (self.partial / "faults.txt").unlink()
             publish(self.partial, self.dest)
             self._done = True
-            (self.dest / "journal.json").unlink()  # only now: until it has its place, the work can be resumed
+            (self.dest / "journal.json").unlink()  # last: until the store is published, the conversion can be resumed
         return self.dest
 
     def discard(self) -> None:
-        """Throw everything away."""
+        """Delete the unfinished store."""
         self._done = True
         remove_store(self.partial)
 
     def _open(self, spec: ColumnSpec, size: int | None) -> None:
-        """Open a column at its journalled size, or begin it: positions in other columns begin with a zero."""
+        """Open a column at its journalled size, or start it; columns of row numbers start with a zero."""
         column = ColumnWriter(self.partial / spec.name, self._dtype(spec), size or 0)
         if size is None and spec.name.endswith("starts"):
             column.append(np.zeros(1))
@@ -208,7 +210,7 @@ class StoreWriter:
         return np.dtype(self._precision if spec.dtype == "real" else spec.dtype).newbyteorder("<")
 
     def _number(self, kind: str, names: Iterable[str]) -> Shaped[np.ndarray, " n"]:
-        """The numbers of names; new names get the next ones."""
+        """The numbers of names; new names get the next numbers."""
         known, starts, texts = self._names[kind], self._columns[f"{kind}_starts"], self._columns[f"{kind}_names"]
         before = len(known)
         numbers = np.array([known.setdefault(name, len(known)) for name in names], np.int32)
@@ -225,8 +227,8 @@ class StoreWriter:
         return {text[a:b].decode(): i for i, (a, b) in enumerate(pairwise(starts))}
 
     def _move(self, source: int, *, structures: int = 0, faults: int = 0, rules: int = 0) -> None:
-        here = self.position if source == self.position.source else Position(source=source)
-        self.position = Position(
+        here = self.position if source == self.position.source else ReadingPosition(source=source)
+        self.position = ReadingPosition(
             source=source,
             structures=here.structures + structures,
             faults=here.faults + faults,
@@ -235,7 +237,7 @@ class StoreWriter:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Columns agree only after this ends well: until then nothing is journalled."""
+        """Guards a change of several columns: if it fails, the writer refuses to journal the inconsistent state."""
         if self._torn:
             raise StoreError(f"{self.partial}: an earlier write failed; open a new writer, which resumes")
         self._torn = True
@@ -243,7 +245,7 @@ class StoreWriter:
             yield
         except OSError as error:
             if not (self._safe or self._done):
-                self.discard()  # it could not be resumed, and takes room
+                self.discard()  # it could not be resumed
             raise _failure(error, self.partial, self._safe) from error
         self._torn = False
 
@@ -259,7 +261,7 @@ def _locked(folder: Path) -> int:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise StoreError(f"another process is writing {folder}: wait for it, or end it") from None
+        raise StoreError(f"another process is writing {folder}: wait until it ends, or stop it") from None
     return handle
 
 
@@ -276,7 +278,7 @@ def _require_destination(dest: Path, overwrite: bool) -> None:
 
 
 def _journal_of(partial: Path, provenance: Provenance) -> Journal | None:
-    """What an earlier writer left of the same work; None if there is nothing to go on with."""
+    """The journal of an interrupted conversion with the same provenance; None if there is none."""
     if not (partial / "journal.json").is_file():
         return None
     try:
@@ -289,13 +291,13 @@ def _journal_of(partial: Path, provenance: Provenance) -> Journal | None:
     if changed:
         raise StoreError(
             f"{partial} was left by another conversion: it differs in {', '.join(changed)}. Convert as before to "
-            "resume it, or pass --no-resume to throw it away"
+            "resume it, or pass --no-resume to delete it"
         )
     return journal
 
 
 def _clear(partial: Path, keep: Journal | None) -> None:
-    """Remove what does not belong to the journalled state; refuse to remove what is not ours."""
+    """Remove files that do not belong to the journalled state; refuse to remove files of the user."""
     require_ours(partial)
     kept = {"journal.json", "provenance.json", "faults.txt"} if keep else set()
     kept |= {f"{name}{suffix}" for name in (keep.column_bytes if keep else ()) for suffix in (".bin", ".crc")}
@@ -304,7 +306,7 @@ def _clear(partial: Path, keep: Journal | None) -> None:
 
 
 def _failure(error: OSError, partial: Path, safe: int) -> StoreError:
-    """What to say about a write that the system refused: which file, why, what is left, what to do."""
+    """The error for a write that failed: file, reason, what is kept, and the cure."""
     reason, cure = refusal(error, partial)
     left = f"The first {safe} structures are safe in {partial}" if safe else "Nothing was kept"
     again = "run the same command again to resume" if safe else "run the same command again"

@@ -11,7 +11,7 @@ from huefield.core.structure import Structure
 from huefield.data.bundled.sets import (
     SplitData,
     bundled,
-    bundled_levels,
+    bundled_levels_of_theory,
     bundled_splits,
     load_bundled,
     read_splits,
@@ -135,9 +135,9 @@ def test_provenance_says_what_is_there(shipped: SplitData) -> None:
 def test_unknown_splits_and_levels_list_the_known() -> None:
     with pytest.raises(ValueError, match="there is no split 'test'; there are train, validation, test_id, test_rea"):
         load_bundled("test")
-    with pytest.raises(ValueError, match="no data set of the level 'hf' comes with huefield; there are gfn2-xtb"):
-        load_bundled("train", level="hf")
-    assert bundled_levels()[0] == "gfn2-xtb"
+    with pytest.raises(ValueError, match="no data set at the level of theory 'hf' comes with huefield; there are gfn2"):
+        load_bundled("train", level_of_theory="hf")
+    assert bundled_levels_of_theory()[0] == "gfn2-xtb"
 
 
 def test_written_data_are_read_back(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ class TestAtThePapersLevel:
     LEVEL = "wb97x/6-31g(d)"
 
     def test_it_has_the_same_splits_and_says_how_it_was_made(self) -> None:
-        data = bundled(level=self.LEVEL)
-        assert bundled_splits(level=self.LEVEL) == bundled_splits()
+        data = bundled(level_of_theory=self.LEVEL)
+        assert bundled_splits(level_of_theory=self.LEVEL) == bundled_splits()
         assert data.provenance["counts"] == {name: len(block) for name, block in data.blocks.items()}
         assert sum(data.provenance["counts"].values()) >= 400
         assert data.provenance["labels"]["program"] == "pyscf"
@@ -203,7 +203,7 @@ class TestAtThePapersLevel:
         assert json.loads(beside.read_text()) == data.provenance
 
     def test_molecules_are_bound_and_forces_have_no_sum(self) -> None:
-        data = bundled(level=self.LEVEL)
+        data = bundled(level_of_theory=self.LEVEL)
         for block in data.blocks.values():
             for structure in block:
                 atoms = sum(data.atom_energies[int(z)] for z in structure.atomic_numbers)
@@ -214,7 +214,7 @@ class TestAtThePapersLevel:
         pytest.importorskip("pyscf")
         from huefield.make_data.oracles import PyscfOracle
 
-        stored = min(load_bundled("validation", level=self.LEVEL), key=len)
+        stored = min(load_bundled("validation", level_of_theory=self.LEVEL), key=len)
         again = PyscfOracle().label(stored)
         assert stored.energy == pytest.approx(again.energy, abs=1e-4)
         np.testing.assert_allclose(stored.forces, again.forces, atol=1e-3)

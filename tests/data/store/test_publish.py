@@ -72,7 +72,7 @@ def test_a_kill_at_any_step_leaves_a_whole_store_or_one_that_comes_back(tmp_path
             assert is_whole(dest, 10) or is_whole(dest, 20)
         else:
             assert dest.parent.name == "renamed-2"  # only where two folders cannot be exchanged
-            with pytest.raises(StoreError, match=r"its replacement was cut off, and it is at .*a\.hues\.replaced; run"):
+            with pytest.raises(StoreError, match=r"that replaces it was interrupted, .*a\.hues\.replaced; run"):
                 Store.open(dest)
             with pytest.raises(StoreError, match=r"a\.hues exists"):
                 written(dest, [NEW])

@@ -47,7 +47,6 @@ def test_single_structures_are_those_that_were_written(original: Path, block: Bl
         got, expected = store[index], block[index % 300]
         for name in ("atomic_numbers", "positions", "cell", "pbc", "energy", "forces", "stress", "group"):
             np.testing.assert_array_equal(getattr(got, name), getattr(expected, name), err_msg=name)
-        assert store.group(index) == expected.group
         assert store.origin(index) == (block.source, block.frames[index])
 
 
@@ -66,16 +65,14 @@ def test_a_gathered_block_is_the_structures_one_by_one_in_any_order(original: Pa
 
 def test_columns_are_read_only_views_of_everything(original: Path, block: Block) -> None:
     store = Store.open(original)
-    np.testing.assert_array_equal(store.starts, block.starts)
-    np.testing.assert_array_equal(store.sizes, block.sizes)
-    np.testing.assert_array_equal(store.energy, block.energy)
+    np.testing.assert_array_equal(store.column("starts"), block.starts)
+    np.testing.assert_array_equal(store.column("energy"), block.energy)
     np.testing.assert_array_equal(store.column("positions"), block.positions)
-    np.testing.assert_array_equal(store.has_energy, block.has_energy)
-    np.testing.assert_array_equal(store.has_forces, block.has_forces)
-    np.testing.assert_array_equal(store.has_stress, block.has_stress)
-    assert [store.group_names[i] for i in store.group_index] == list(block.groups)
+    np.testing.assert_array_equal(store.column("has_energy"), block.has_energy)
+    np.testing.assert_array_equal(store.column("has_forces"), block.has_forces)
+    np.testing.assert_array_equal(store.column("has_stress"), block.has_stress)
     with pytest.raises(ValueError, match="read-only"):
-        store.energy[0] = 1.0
+        store.column("energy")[0] = 1.0
     with pytest.raises(KeyError, match="no column 'velocities'; there are starts"):
         store.column("velocities")
 
@@ -156,7 +153,7 @@ def test_a_flipped_bit_in_manifest_or_provenance_is_noticed(path: Path) -> None:
 def test_a_truncated_file_is_noticed_on_opening(path: Path) -> None:
     file = path / "forces.bin"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(StoreError, match=r"forces.bin has \d+ bytes instead of \d+: it was cut off"):
+    with pytest.raises(StoreError, match=r"forces.bin has \d+ bytes instead of \d+: it was truncated"):
         Store.open(path)
 
 
@@ -217,7 +214,7 @@ def test_row_ranges_are_the_concatenated_ranges() -> None:
 
 def test_reading_everything_keeps_little_of_the_files_mapped(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The arrays are right after their pages were given back many times."""
-    monkeypatch.setattr("huefield.data.store.store.RESIDENT_BYTES", 100_000)
+    monkeypatch.setattr("huefield.data.store.columns.RESIDENT_BYTES", 100_000)
     store, order = Store.open(original), np.random.default_rng(4).permutation(300)
     untouched = Store.open(original).block(np.arange(300))
     for index in order[:100]:

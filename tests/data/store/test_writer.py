@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from huefield.core.structure import Block
 from huefield.data.readers.base import Fault, LeftOut
-from huefield.data.store.format import Position, Provenance, SourceInfo
+from huefield.data.store.format import Provenance, ReadingPosition, SourceInfo
 from huefield.data.store.store import Store, StoreError
 from huefield.data.store.writer import StoreWriter
 
@@ -183,7 +183,7 @@ def test_the_position_counts_what_came_from_the_present_source(tmp_path: Path) -
         writer.append(blocks[1], 1)
         writer.leave_out(LeftOut("b.xyz", 7, "no label"), 1)
     with StoreWriter(tmp_path / "a.hues", DOUBLE) as writer:
-        assert writer.position == Position(source=1, structures=50, faults=1, rules=1)
+        assert writer.position == ReadingPosition(source=1, structures=50, faults=1, rules=1)
         writer.note(fault, 1)
         path = writer.finish()
     assert (path / "faults.txt").read_text() == "b.xyz, frame 3: bad very\n" * 2
@@ -200,7 +200,7 @@ def test_a_store_is_not_replaced_unless_asked(tmp_path: Path) -> None:
     assert len(Store.open(written(path, second, overwrite=True))) == 100
     assert [file.name for file in tmp_path.iterdir()] == ["a.hues"]
     (path / "notes.txt").write_text("mine")
-    with pytest.raises(StoreError, match=r"a.hues holds 'notes.txt', which no conversion wrote: move it away"):
+    with pytest.raises(StoreError, match=r"a.hues holds 'notes.txt', which no conversion wrote: move that file away"):
         StoreWriter(path, DOUBLE, overwrite=True)
 
 
@@ -233,7 +233,7 @@ def test_a_journal_that_files_do_not_bear_out_is_refused(tmp_path: Path) -> None
     with StoreWriter(tmp_path / "a.hues", DOUBLE) as writer:
         writer.append(some_blocks()[0])
     os.truncate(tmp_path / "a.hues.partial" / "energy.bin", 8)
-    with pytest.raises(StoreError, match=r"energy.bin has 8 bytes, but the journal says 400: start again without"):
+    with pytest.raises(StoreError, match=r"energy.bin has 8 bytes, but the journal says 400: start again with --no-r"):
         StoreWriter(tmp_path / "a.hues", DOUBLE)
     (tmp_path / "a.hues.partial" / "journal.json").write_text("{")
     with pytest.raises(StoreError, match=r"cannot be resumed .*: start again with --no-resume"):
