@@ -259,7 +259,7 @@ def _limits(ensemble: Ensemble, given: str | float | None) -> _Limits:
     if typical is None:
         if given == MORE_THAN_ALL:
             return None, None, ""
-        threshold.level(None, "atom", "total")  # says what to do
+        threshold.limit(None, "atom", "total")  # says what to do
     assert typical is not None  # noqa: S101 - for mypy
     energy, force = (typical.quantile(threshold.value, measure) for measure in ("energy", "atom"))
     return energy, force, f"{threshold} of the {typical.source} ({typical.structures} structures)"

@@ -1,4 +1,4 @@
-"""Levels of uncertainty that something happens at: numbers, or shares of the data that a model keeps quantiles of."""
+"""Thresholds of the uncertainty: numbers, or shares of the validation data."""
 
 from dataclasses import dataclass
 
@@ -6,11 +6,11 @@ from huefield.model.typical import Measure, PartOfUncertainty, TypicalUncertaint
 from huefield.support.errors import HuefieldError
 
 LARGEST = 20.0
-"""Uncertainty of forces [eV/Å] beyond which a threshold is a share whose percent sign was forgotten."""
+"""Force uncertainty [eV/Å] above which a number is probably a share without its percent sign."""
 
 
 class UncertaintyWarning(UserWarning):
-    """A model is more uncertain about a structure than about data like those it was trained on."""
+    """A model is more uncertain about a structure than about data like its training data."""
 
 
 @dataclass(frozen=True)
@@ -29,30 +29,30 @@ class Threshold:
             value = float(text.removesuffix("%")) / (100 if is_share else 1)
         except ValueError:
             raise HuefieldError(
-                f"a threshold is a number in eV/Å such as 0.3, or a share of the validation data such as 99.9%, but "
-                f"this one is {given!r}"
+                f"a threshold is a number in eV/Å such as 0.3, or a share of the validation data such as 99.9%, not "
+                f"{given!r}"
             ) from None
         if is_share and not 0 <= value <= 1:
             raise HuefieldError(f"a share of the data lies between 0% and 100%, but is {text}")
         if not value > 0:
-            raise HuefieldError(f"a threshold must be above 0, or everything is beyond it, but is {text}")
+            raise HuefieldError(f"a threshold must be above 0, but is {text}")
         return cls(value, is_share)
 
     @property
     def doubt(self) -> str:
-        """A question where the number looks like a share; nothing where it does not."""
+        """A question to the user if the number looks like a share; else empty."""
         if self.is_share or not LARGEST < self.value <= 100:
             return ""
-        return f"{self} eV/Å is far beyond any uncertainty that a model is of use with: did you mean {self}%?"
+        return f"{self} eV/Å is far above any uncertainty of a useful model: did you mean {self}%?"
 
-    def level(self, typical: TypicalUncertainty | None, measure: Measure, part: PartOfUncertainty) -> float:
-        """In eV or eV/Å."""
+    def limit(self, typical: TypicalUncertainty | None, measure: Measure, part: PartOfUncertainty) -> float:
+        """The threshold in eV or eV/Å, given the uncertainties of the validation data."""
         if not self.is_share:
             return self.value
         if typical is None:
             raise HuefieldError(
-                f"the model does not know what the uncertainty of {self} of its validation data is: give a number in "
-                "eV/Å, or let `huefield calibrate MODEL DATA` find out"
+                f"the model does not know the uncertainties of its validation data, which a threshold of {self} needs: "
+                "give a number in eV/Å, or run `huefield calibrate MODEL DATA`"
             )
         return typical.quantile(self.value, measure, part)
 

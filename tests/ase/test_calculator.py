@@ -283,7 +283,7 @@ class TestWarnings:
             calc.get_potential_energy(atoms)
 
     def test_of_a_share_without_its_sign(self, model: Ensemble) -> None:
-        with pytest.warns(UserWarning, match=r"99\.9 eV/Å is far beyond .*: did you mean 99\.9%\?"):
+        with pytest.warns(UserWarning, match=r"99\.9 eV/Å is far above .*: did you mean 99\.9%\?"):
             Calculator(model, warn_above=99.9)
 
     def test_of_the_energy(self, model: Ensemble) -> None:
@@ -297,7 +297,7 @@ class TestWarnings:
             calc.get_potential_energy(chain())
 
     def test_a_share_of_unknown_data(self, model: Ensemble) -> None:
-        with pytest.raises(ValueError, match="does not know what the uncertainty of 99% of its validation data is"):
+        with pytest.raises(ValueError, match="does not know the uncertainties of its validation data"):
             Calculator(model, warn_above="99%")
 
     def test_of_what_is_ignored_once(self, double: Calculator) -> None:

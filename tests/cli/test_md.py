@@ -39,13 +39,13 @@ def test_a_run_that_ends_and_one_that_stops(inputs: tuple[Path, Path], tmp_path:
     common = (*inputs, "--temperature", 300, "--steps", 20, "--uncertainty-every", 1, "--out", tmp_path / "run")
     done = call(*common)
     assert done.exit_code == 0, done.output
-    assert "Without --threshold the run goes on" in done.stderr
+    assert "No --threshold: the run continues however uncertain the forces are" in done.stderr
     assert done.stdout.startswith("Took 20 steps: 0.01 ps\n3 frames. Wrote ")
     assert {path.name for path in (tmp_path / "run").iterdir()} == {
         *("trajectory.xyz", "log.csv", "md.png", "config.yaml", "checkpoint.safetensors", ".lock")
     }
     forgotten = call(*common, "--overwrite", "--threshold", 99.9, "--frame", 0)
-    assert "99.9 eV/Å is far beyond any uncertainty" in forgotten.stderr
+    assert "99.9 eV/Å is far above any uncertainty of a useful model" in forgotten.stderr
     assert "did you mean 99.9%?" in forgotten.stderr
     stopped = call(*common, "--overwrite", "--threshold", 1e-9, "--refuse-above", 1, "--frame", 0)
     assert stopped.exit_code == 3
@@ -58,12 +58,12 @@ def test_a_run_that_ends_and_one_that_stops(inputs: tuple[Path, Path], tmp_path:
     [
         (("--steps", -5), r"--steps: Input should be greater than or equal to 1 \(got -5\)"),
         (("--temperature", -1), r"--temperature: Input should be greater than 0 \(got -1\.0\)"),
-        (("--ensemble", "npt"), "npt keeps a temperature: say which with temperature_kelvin"),
+        (("--ensemble", "npt"), "npt needs a temperature: set temperature_kelvin"),
         (("--temperature", 300, "--barostat", 0), r"--barostat: Input should be greater than 0 \(got 0\.0\)"),
         (("--temperature", 300, "--save-every", 0), "--save-every: Input should be greater than or equal to 1"),
         (("--temperature", 300, "--threshold", "x%"), "--threshold: a threshold is a number in eV/Å"),
         (("--temperature", 300, "--frame", 7), r"start\.xyz has no frame 7"),
-        (("--temperature", 300, "--ensemble", "npt"), "give the start a cell, or take nvt"),
+        (("--temperature", 300, "--ensemble", "npt"), "give the start a cell, or use nvt"),
     ],
 )
 def test_wrong_options_are_named(
@@ -112,9 +112,9 @@ def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     assert md_line(PROGRESS) == expected
     assert md_line(MDProgress(0, 1000, 0.5, 310.4, -93.5, -93.25, None, None)) == "0.000 ps, 310 K, E -93.250 eV"
     with md_progress() as report:
-        report("Going on")
+        report("Resuming")
         report(PROGRESS)  # too early for a line
-    assert capsys.readouterr().err == "Going on\n"
+    assert capsys.readouterr().err == "Resuming\n"
     monkeypatch.setattr("huefield.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
     with md_progress() as report:
         report(PROGRESS)
@@ -125,10 +125,10 @@ def test_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = in_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", "160")
     with md_progress() as report:
-        report("Going on from step 100")
+        report("Resuming at step 100")
         report(PROGRESS)
     lines = terminal.lines()
-    assert "Going on from step 100" in lines
+    assert "Resuming at step 100" in lines
     assert "200/1000 0.100 ps, 310 K" in lines[-1]
     assert "━━━" in lines[-1]
 

@@ -53,10 +53,10 @@ def test_a_deviation_of_a_force_does_not_depend_on_the_frame() -> None:
 
 
 def test_thresholds_are_numbers_or_shares(typical: TypicalUncertainty) -> None:
-    assert Threshold.parse("0.3").level(None, "max", "total") == 0.3
-    assert Threshold.parse(0.25).level(typical, "atom", "epistemic") == 0.25
+    assert Threshold.parse("0.3").limit(None, "max", "total") == 0.3
+    assert Threshold.parse(0.25).limit(typical, "atom", "epistemic") == 0.25
     share = Threshold.parse(" 99.9% ")
-    assert share.level(typical, "max", "epistemic") == typical.quantile(0.999, "max", "epistemic")
+    assert share.limit(typical, "max", "epistemic") == typical.quantile(0.999, "max", "epistemic")
     assert (str(share), str(Threshold.parse("0.3"))) == ("99.9%", "0.3")
 
 
@@ -71,4 +71,4 @@ def test_what_is_no_threshold(given: str, message: str) -> None:
 
 def test_a_share_of_data_that_nobody_has_looked_at() -> None:
     with pytest.raises(ValueError, match="huefield calibrate MODEL DATA"):
-        Threshold.parse("99%").level(None, "max", "total")
+        Threshold.parse("99%").limit(None, "max", "total")

@@ -1,4 +1,4 @@
-"""Molecular dynamics that watches its own uncertainty, keeps what it has done, and goes on from there."""
+"""Molecular dynamics that monitors its own uncertainty and can be interrupted and resumed."""
 
 from huefield.ase.md.config import MDConfig as MDConfig
 from huefield.ase.md.figure import draw_md as draw_md

@@ -1,54 +1,48 @@
-"""Engines of ASE whose state can be put into a file and taken out again, to the last bit.
+"""Steps of molecular dynamics whose state can be saved and restored to the last bit.
 
-Langevin dynamics draw the random numbers of step n from a generator with the seed (seed, n). Thus they are the same
-whether a run was interrupted before or not.
+Langevin dynamics draws the random numbers of step n from a generator with the seed (seed, n). They are therefore the
+same whether or not a run was interrupted before.
 """
 
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from ase import Atoms, units
-from ase.constraints import FixCom
-from ase.md.langevin import Langevin
-from ase.md.langevinbaoab import LangevinBAOAB
+from ase import Atoms
 from ase.md.verlet import VelocityVerlet
 
 from huefield.ase.calculator import Calculator
 from huefield.ase.md.config import MDConfig
 
 Tensors = dict[str, np.ndarray]
-Engine = VelocityVerlet | Langevin | LangevinBAOAB
-BAROSTAT = ("p_eps", "force_eps", "accel")
-"""What LangevinBAOAB remembers from one step to the next, beside the atoms."""
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """All that the steps to come depend on."""
+    """Everything that future steps depend on."""
 
     step: int
     tensors: Tensors
-    """Positions, momenta and cell in ASE's units, and what an engine remembers."""
+    """Positions, momenta and cell in ASE's units, and the state of the integrator."""
 
     @classmethod
     def of(cls, atoms: Atoms, step: int = 0) -> "State":
-        """Of atoms that no engine has moved yet."""
+        """State of atoms without that of an integrator."""
         cell = np.array(atoms.cell, float)
         return cls(step, {"positions": atoms.get_positions(), "momenta": atoms.get_momenta(), "cell": cell})
 
 
 class Dynamics:
-    """Atoms on their way, one step after the other."""
+    """Moving atoms, advanced one step at a time."""
 
     def __init__(self, start: Atoms, state: State, config: MDConfig, calculator: Calculator) -> None:
-        """Go on from a state.
+        """Continue from a state.
 
         Args:
-            start: gives elements, masses, periodic directions and what is held fast.
-            state: of such atoms.
-            config: of the run.
-            calculator: is asked once for each step.
+            start: elements, masses, periodic directions and constraints.
+            state: positions, momenta and cell of these atoms.
+            config: settings of the run.
+            calculator: called once per step.
         """
         self.config, self.calculator, self.step = config, calculator, state.step
         self.atoms = start.copy()
@@ -56,67 +50,36 @@ class Dynamics:
         self.atoms.set_positions(state.tensors["positions"], apply_constraint=False)
         self.atoms.set_momenta(state.tensors["momenta"], apply_constraint=False)
         self.atoms.calc = calculator
-        self._ask_at(state.step)
-        if config.ensemble == "npt":
-            self.atoms.get_stress()  # from now on with the forces
+        self._choose_uncertainty(state.step)
+        if config.engine.barostat:
+            self.atoms.get_stress()  # from now on the calculator computes it together with the forces
         self.atoms.get_forces()
-        self._engine = _engine(self.atoms, config)
-        for name in BAROSTAT:
+        self._integrator = config.engine.integrator(self.atoms, config)
+        for name in config.engine.state:
             if name in state.tensors:
                 value = state.tensors[name]
-                setattr(self._engine, name, value if value.ndim else float(value))
+                setattr(self._integrator, name, value if value.ndim else float(value))
 
     def advance(self) -> None:
-        """Take one step. A structure that the model can say nothing about raises ``ValueError``."""
+        """Take one step. Raises ``NoPredictionError`` if the model cannot predict the new structure."""
         self.step += 1
-        self._ask_at(self.step)
-        if not isinstance(self._engine, VelocityVerlet):
-            self._engine.rng = np.random.default_rng([self.config.seed, self.step])
-        with np.errstate(over="ignore", invalid="ignore"):  # explosions are told of in words
-            self._engine.step()  # type: ignore[no-untyped-call]
+        self._choose_uncertainty(self.step)
+        if not isinstance(self._integrator, VelocityVerlet):
+            self._integrator.rng = np.random.default_rng([self.config.seed, self.step])
+        with np.errstate(over="ignore", invalid="ignore"):  # explosions are reported as errors
+            self._integrator.step()  # type: ignore[no-untyped-call]
 
     def state(self) -> State:
-        """From which a new one goes on as this one would."""
+        """State from which another object continues in the same way."""
         state = State.of(self.atoms, self.step)
-        remembered = BAROSTAT if self.config.ensemble == "npt" else ()
-        return State(
-            self.step, {**state.tensors, **{name: np.array(getattr(self._engine, name)) for name in remembered}}
-        )
+        remembered = {name: np.array(getattr(self._integrator, name)) for name in self.config.engine.state}
+        return State(self.step, {**state.tensors, **remembered})
 
     @property
     def results(self) -> dict[str, Any]:
-        """What the calculator says of the atoms as they are."""
+        """Results of the calculator for the current positions."""
         return self.calculator.results
 
-    def _ask_at(self, step: int) -> None:
+    def _choose_uncertainty(self, step: int) -> None:
         every = self.config.uncertainty_every
         self.calculator.uncertainty = "always" if every and step % every == 0 else "on_request"
-
-
-def _engine(atoms: Atoms, config: MDConfig) -> Engine:
-    timestep, kelvin = config.timestep_fs * units.fs, config.temperature_kelvin
-    if config.ensemble == "nve":
-        return VelocityVerlet(atoms, timestep)
-    friction = config.friction_per_fs / units.fs
-    if config.ensemble == "nvt":
-        if not atoms.constraints:
-            atoms.set_constraint(FixCom())
-        return Langevin(atoms, timestep, temperature_K=kelvin, friction=friction, fixcm=False)
-    assert kelvin is not None  # noqa: S101 - the configuration has seen to it
-    period = config.barostat_fs * units.fs
-    return LangevinBAOAB(
-        atoms,
-        timestep,
-        temperature_K=kelvin,
-        externalstress=-config.pressure_bar * units.bar,
-        hydrostatic=True,
-        T_tau=1 / friction,
-        P_tau=period,
-        P_mass=barostat_mass(len(atoms), kelvin, period),
-        rng=np.random.default_rng([config.seed, 0]),
-    )
-
-
-def barostat_mass(num_atoms: int, kelvin: float, period: float) -> float:
-    """W = (3N + 3) k_B T τ², as Martyna, Tobias and Klein have it, J. Chem. Phys. 101, 4177 (1994)."""
-    return (3 * num_atoms + 3) * units.kB * kelvin * period**2

@@ -1,7 +1,7 @@
 """The files of a run, which survive the end of the process at any moment.
 
-Frames and rows are appended as they come. A checkpoint has a state of the dynamics and the lengths of these files at
-that moment; who goes on from it cuts off what was written later, and writes the same again.
+Frames and rows are appended as they come. A checkpoint holds a state of the dynamics and the lengths of these files. A
+resumed run truncates the files to these lengths and writes the same content again.
 """
 
 import hashlib
@@ -31,30 +31,31 @@ CHECKPOINT, CONFIG, FIGURE = "checkpoint.safetensors", "config.yaml", "md.png"
 
 
 @dataclass(frozen=True)
-class Place:
-    """How far a run is besides the state of its atoms."""
+class Written:
+    """Records that a run has written so far."""
 
-    looked: bool = False
-    """Whether the structure of this step was written already."""
+    this_step: bool = False
+    """Whether the records of the current step are among them."""
     frames: int = 0
+    """Frames of the trajectory."""
     saved: int = 0
     """Uncertain structures."""
     last_saved: int | None = None
-    """The step of the last of them."""
+    """Step of the last uncertain structure."""
 
 
 @dataclass(frozen=True, eq=False)
-class Saved:
-    """A checkpoint."""
+class Checkpoint:
+    """State from which a run is resumed."""
 
     state: State
-    place: Place
+    written: Written
     lengths: dict[str, int]
-    """Of the files that are appended to, in bytes."""
+    """Lengths of the appended files in bytes."""
 
 
 class Folder:
-    """Where a run writes to."""
+    """The folder of a run."""
 
     def __init__(self, path: Path, config: MDConfig, ensemble: Ensemble, start: Atoms) -> None:
         self.path, self._steps = path, config.steps
@@ -65,95 +66,95 @@ class Folder:
         }
         self._files: dict[str, io.FileIO] = {}
 
-    def newest(self) -> Saved | None:
-        """Where to go on; None in a folder without a run."""
+    def checkpoint(self) -> Checkpoint | None:
+        """Read the checkpoint; None in a folder without a run."""
         path = self.path / CHECKPOINT
         if not path.exists():
-            self._require_none_of_ours()
+            self._require_no_files()
             return None
         content = path.read_bytes()
         try:
             metadata = checked_metadata(path, content, FORMAT, "state of dynamics")
         except TensorFileError as error:
-            raise TensorFileError(f"{error}, or start anew with --overwrite") from None
+            raise TensorFileError(f"{error}, or start again with --overwrite") from None
         self._require_same(json.loads(metadata["identity"]))
         state = State(int(metadata["step"]), tensors_in(path, content))
         if state.step > self._steps:
             raise HuefieldError(
-                f"the run in {self.path} has taken {state.step} steps already, more than {self._steps}: ask for more "
-                "steps, or start anew with --overwrite"
+                f"the run in {self.path} has already taken {state.step} steps, more than {self._steps}: increase "
+                "--steps, or start again with --overwrite"
             )
-        return Saved(state, Place(**json.loads(metadata["place"])), json.loads(metadata["bytes"]))
+        return Checkpoint(state, Written(**json.loads(metadata["written"])), json.loads(metadata["bytes"]))
 
-    def go_on(self, saved: Saved) -> None:
-        """Cut the files to what they were, to write to them."""
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Truncate the files to their lengths at the checkpoint, and open them for writing."""
         for name in APPENDED:
-            path, length = self.path / name, saved.lengths.get(name, 0)
+            path, length = self.path / name, checkpoint.lengths.get(name, 0)
             if (path.stat().st_size if path.exists() else 0) < length:
                 raise HuefieldError(
-                    f"{path} is shorter than when the run was last saved ({length} bytes): put it back as it was, or "
-                    "start anew with --overwrite"
+                    f"{path} is shorter than at the last checkpoint ({length} bytes): restore the file, or start again "
+                    "with --overwrite"
                 )
         for name in APPENDED:
-            length = saved.lengths.get(name, 0)
+            length = checkpoint.lengths.get(name, 0)
             (self.path / name).touch()
             file = self._files[name] = (self.path / name).open("r+b", buffering=0)
             file.truncate(length)
             file.seek(length)
 
-    def begin(self, state: State) -> Saved:
-        """Start anew; what an earlier run has left is removed."""
+    def begin(self, state: State) -> Checkpoint:
+        """Remove the files of an earlier run, and write the first checkpoint."""
         for name in (CHECKPOINT, *APPENDED, FIGURE):
             (self.path / name).unlink(missing_ok=True)
-        self.save(state, Place())
-        return Saved(state, Place(), {})
+        self.save(state, Written())
+        return Checkpoint(state, Written(), {})
 
-    def save(self, state: State, place: Place) -> None:
-        """Write a checkpoint, when all that it counts on is on the disk."""
+    def save(self, state: State, written: Written) -> None:
+        """Write a checkpoint once the files that it refers to are on the disk."""
         for file in self._files.values():
             os.fsync(file.fileno())
         metadata = {
             "huefield": __version__,
             "identity": json.dumps(self._identity),
             "bytes": json.dumps({name: file.tell() for name, file in self._files.items()}),
-            "place": json.dumps(asdict(place)),
+            "written": json.dumps(asdict(written)),
             "step": str(state.step),
         }
         write_bytes(self.path / CHECKPOINT, format_file(state.tensors, metadata, FORMAT))
 
     def append(self, name: str, text: str) -> None:
-        """Add to a file, at once."""
+        """Append to a file, unbuffered."""
         file = self._files[name]
         try:
             append_bytes(file, text.encode())
         except OSError as error:
             reason, cure = refusal(error, self.path / name)
             raise OSError(
-                f"cannot write {self.path / name}: {reason}. The run is safe up to its last checkpoint: {cure} and run "
-                "the same command again to go on"
+                f"cannot write {self.path / name}: {reason}. The run is safe up to its last checkpoint: {cure} and "
+                "repeat the command to resume"
             ) from error
 
     def write_config(self, config: MDConfig, **more: Any) -> None:
-        """All settings, and what came of them."""
+        """Write all settings, and further facts about the run."""
         known = {"huefield": __version__, **more, "model": self._identity["model"], "start": self._identity["start"]}
         content = {**config.model_dump(mode="json"), "run": known}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         write_bytes(self.path / CONFIG, text.encode())
 
     def close(self) -> None:
-        """Of all files; a file that nothing came into is removed."""
+        """Close all files, and remove empty ones."""
         for name, file in self._files.items():
             if not file.tell():
                 (self.path / name).unlink(missing_ok=True)
             file.close()
         self._files.clear()
 
-    def _require_none_of_ours(self) -> None:
+    def _require_no_files(self) -> None:
         there = [name for name in APPENDED if (self.path / name).exists()]
         if there:
             raise HuefieldError(
-                f"{self.path} has {', '.join(there)} but no {CHECKPOINT} to go on from: choose another folder, or "
-                "replace them with --overwrite"
+                f"{self.path} has {', '.join(there)} but no {CHECKPOINT} to resume from: choose another folder, or "
+                "replace the files with --overwrite"
             )
 
     def _require_same(self, before: dict[str, Any]) -> None:
@@ -164,16 +165,16 @@ class Folder:
             for name in sorted({*old, *new})
             if old.get(name) != new.get(name)
         ]
-        changed += [f"the {name} is another one" for name in ("model", "start") if before[name] != self._identity[name]]
+        changed += [f"the {name} is different" for name in ("model", "start") if before[name] != self._identity[name]]
         if changed:
             raise HuefieldError(
-                f"{self.path} has a run with other settings: {'; '.join(changed)}. Go on with the same, choose another "
-                "folder, or start anew with --overwrite"
+                f"{self.path} has a run with other settings: {'; '.join(changed)}. Resume it with the same settings, "
+                "choose another folder, or start again with --overwrite"
             )
 
 
 def digest_of_model(ensemble: Ensemble) -> str:
-    """Of all that its predictions depend on."""
+    """Digest of everything that predictions depend on."""
     digest = hashlib.sha256(json.dumps(ensemble.atom_energies).encode())
     digest.update(b"" if ensemble.calibration is None else ensemble.calibration.model_dump_json().encode())
     for name, array in sorted(named_arrays(ensemble.members).items()):
@@ -182,7 +183,7 @@ def digest_of_model(ensemble: Ensemble) -> str:
 
 
 def digest_of_start(start: Atoms) -> str:
-    """Of all that dynamics depend on."""
+    """Digest of everything that the trajectory depends on."""
     digest = hashlib.sha256(str([constraint.todict() for constraint in start.constraints]).encode())
     for array in (
         start.numbers,

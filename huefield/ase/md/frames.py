@@ -1,4 +1,4 @@
-"""Structures of a run as text: extended xyz and rows of a table."""
+"""Text of a run: frames of extended xyz and rows of the log."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,27 +18,27 @@ Entries = dict[str, Entry]
 
 
 def structure_text(atoms: Atoms, entries: Entries, columns: dict[str, Float[np.ndarray, "N 3"]]) -> str:
-    """A frame of extended xyz."""
+    """Format a frame of extended xyz."""
     words = [*(f"{name}={_word(value)}" for name, value in entries.items()), periodic_word(atoms.pbc)]
     return frame_text(atoms.symbols, atoms.positions, np.array(atoms.cell), columns, words, NUMBER)
 
 
 def predicted(results: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Results of the calculator under their own names, of those that there are.
+    """Select results of the calculator by name; missing ones are left out.
 
-    The stress is a matrix, which is how ASE wants it; of its uncertainties there are the six components of ASE.
+    The stress becomes a 3 × 3 matrix, as ASE reads it; its uncertainties stay ASE's six components.
     """
     found = {name: results[name] for name in names if name in results}
     return found | ({"stress": voigt_6_to_full_3x3_stress(found["stress"])} if "stress" in found else {})
 
 
 def with_uncertainty(*quantities: str) -> tuple[str, ...]:
-    """The names of the uncertainties of some quantities."""
+    """Names of the total, aleatoric and epistemic uncertainties of some quantities."""
     return tuple(f"{quantity}_uncertainty{suffix}" for quantity in quantities for suffix in SUFFIXES)
 
 
 def table_row(values: Mapping[str, float | None], columns: tuple[str, ...]) -> str:
-    """A line of comma-separated values; what is unknown is left empty."""
+    """Format a line of comma-separated values; unknown ones are empty."""
     return ",".join("" if values.get(name) is None else NUMBER % values[name] for name in columns) + "\n"
 
 

@@ -1,8 +1,8 @@
-"""A run of molecular dynamics, from its first step or from where it was left."""
+"""Molecular dynamics runs, from the first step or resumed from a checkpoint."""
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -12,15 +12,15 @@ from huefield.ase.calculator import Calculator
 from huefield.ase.md.config import MDConfig
 from huefield.ase.md.dynamics import Dynamics, State
 from huefield.ase.md.figure import save_md_figure
-from huefield.ase.md.folder import CONFIG, FIGURE, LOG, TRAJECTORY, UNCERTAIN, Folder, Saved
+from huefield.ase.md.folder import CONFIG, FIGURE, LOG, TRAJECTORY, UNCERTAIN, Checkpoint, Folder
 from huefield.ase.md.frames import table_row
-from huefield.ase.md.records import Look, log_columns, temperature_kelvin
+from huefield.ase.md.records import Snapshot, log_columns, temperature_kelvin
 from huefield.ase.md.start import degrees_of_freedom, prepared
-from huefield.ase.md.watch import Levels, Watch, deviations_in, measured
+from huefield.ase.md.watch import Limits, Watch, deviations_in, measured
 from huefield.ase.thresholds import Threshold
 from huefield.model.forcefield import Ensemble
 from huefield.predict.evaluator import Precision
-from huefield.support.errors import HuefieldError
+from huefield.support.errors import HuefieldError, NoPredictionError
 from huefield.support.files import alone_in, require_writable
 
 WRITTEN = (TRAJECTORY, LOG, UNCERTAIN, FIGURE, CONFIG)
@@ -29,7 +29,7 @@ Ended = Literal["finished", "stopped", "exploded", "interrupted"]
 
 @dataclass(frozen=True)
 class MDProgress:
-    """How far a run is."""
+    """Progress of a run."""
 
     step: int
     steps: int
@@ -38,39 +38,39 @@ class MDProgress:
     potential_energy: float
     total_energy: float
     force_uncertainty: float | None
-    """What the threshold is for; None where it was not looked at yet."""
+    """The last value that was compared with the threshold; None before the first."""
     steps_per_second: float | None
-    """Of this process, without compilation; None at its beginning."""
+    """Speed of this process without compilation; None at its beginning."""
 
     @property
     def time_fs(self) -> float:
-        """Since the first step."""
+        """Simulated time since the first step."""
         return self.step * self.timestep_fs
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the last step."""
+        """Estimated time until the last step."""
         return (self.steps - self.step) / self.steps_per_second if self.steps_per_second else None
 
     @property
     def ns_per_day(self) -> float | None:
-        """Simulated time in a day."""
+        """Simulated time per day."""
         return self.steps_per_second * self.timestep_fs * 1e-6 * 86400 if self.steps_per_second else None
 
 
 @dataclass(frozen=True)
 class MDResult:
-    """How a run ended."""
+    """Outcome of a run."""
 
     ended: Ended
     step: int
-    """The last one that was taken, or tried."""
+    """The last step that was taken or tried."""
     message: str
-    """For people: why it ended, and what they can do."""
+    """The reason for the end, and possible next actions."""
     frames: int
-    """In the trajectory."""
+    """Number of frames in the trajectory."""
     saved: int
-    """Uncertain structures that were saved."""
+    """Number of saved uncertain structures."""
     files: tuple[Path, ...]
 
 
@@ -85,52 +85,52 @@ def run_md(
     report: Callable[[MDProgress | str], None] = lambda event: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> MDResult:
-    """Run molecular dynamics, or go on with a run.
+    """Run molecular dynamics, or resume a run.
 
     Args:
-        config: of the run.
-        model: an ensemble, its file, or a calculator whose compiled programs are used.
-        start: the first structure; its momenta are kept if it has some.
-        out: folder to write to. A run in it that has the same settings is gone on with.
-        overwrite: start anew where there is a run.
+        config: settings of the run.
+        model: a model as :class:`huefield.Calculator` takes it, or a calculator whose compiled programs are reused.
+        start: the first structure; its momenta are kept if it has any.
+        out: folder for the files of the run. A run in it that has the same settings is resumed.
+        overwrite: start again if the folder has a run.
         figure: draw the log at the end.
-        report: is told how far the run is at each look at it, and what people should know.
-        should_stop: is asked after each step.
+        report: called with progress and with messages for the user.
+        should_stop: called after each step; the run stops when it returns True.
     """
     calculator = _calculator(model, config.precision)
     calculator.require_sense(start)
     first = prepared(start, config)
-    levels = Levels.of(config, calculator.ensemble)
+    limits = Limits.of(config, calculator.ensemble)
     folder = Folder(out, config, calculator.ensemble, start)
     if out.exists() and not overwrite:
-        folder.newest()  # says what is wrong with it before anything is compiled
-    Dynamics(first, State.of(first), config, calculator)  # says what is wrong with the start
+        folder.checkpoint()  # fails before anything is compiled
+    Dynamics(first, State.of(first), config, calculator)  # fails before anything is written
     kelvin = config.temperature_kelvin or temperature_kelvin(first, degrees_of_freedom(first, config))
     cutoff_angstrom = calculator.ensemble.members.potential.atomic_config.cutoff_angstrom
-    watch = Watch(first, config, levels, cutoff_angstrom, kelvin)
+    watch = Watch(first, config, limits, cutoff_angstrom, kelvin)
     for given in (config.threshold, config.refuse_above):
         if given is not None and Threshold.parse(given).doubt:
             report(Threshold.parse(given).doubt)
     if config.threshold is None and config.uncertainty_every:
-        report("Without --threshold the run goes on however uncertain forces are")
+        report("No --threshold: the run continues however uncertain the forces are")
     require_writable(out)
     with alone_in(out):
-        saved = None if overwrite else folder.newest()
-        if saved is None:
-            saved = folder.begin(State.of(first))
-        elif saved.state.step:
-            report(f"Going on from step {saved.state.step} of the run in {out}")
+        checkpoint = None if overwrite else folder.checkpoint()
+        if checkpoint is None:
+            checkpoint = folder.begin(State.of(first))
+        elif checkpoint.state.step:
+            report(f"Resuming the run in {out} at step {checkpoint.state.step}")
         try:
-            folder.go_on(saved)
-            folder.write_config(config, threshold_level=levels.lower, refuse_level=levels.upper)
-            run = _Run(config, first, calculator, folder, watch, saved, report, should_stop)
+            folder.resume(checkpoint)
+            folder.write_config(config, limits_ev_per_angstrom=asdict(limits))
+            run = _Run(config, first, calculator, folder, watch, checkpoint, report, should_stop)
             ending = run.to_the_end()
         finally:
             folder.close()
         if figure and (out / LOG).exists():
-            save_md_figure(out / LOG, config, levels)
+            save_md_figure(out / LOG, config, limits)
         files = tuple(out / name for name in WRITTEN if (out / name).exists())
-        return MDResult(*ending, run.place.frames, run.place.saved, files)
+        return MDResult(*ending, run.written.frames, run.written.saved, files)
 
 
 class _Ending(NamedTuple):
@@ -142,7 +142,7 @@ class _Ending(NamedTuple):
 
 
 class _Run:
-    """Steps, looks and checkpoints."""
+    """The loop over steps, with records and checkpoints."""
 
     def __init__(
         self,
@@ -151,54 +151,57 @@ class _Run:
         calculator: Calculator,
         folder: Folder,
         watch: Watch,
-        saved: Saved,
+        checkpoint: Checkpoint,
         report: Callable[[MDProgress | str], None],
         should_stop: Callable[[], bool],
     ) -> None:
-        self.config, self.folder, self.watch, self.place = config, folder, watch, saved.place
+        self.config, self.folder, self.watch, self.written = config, folder, watch, checkpoint.written
         self._start, self._calculator, self._report, self._should_stop = start, calculator, report, should_stop
         self._freedom = degrees_of_freedom(start, config)
         self._columns = log_columns(config)
         self._uncertainty: float | None = None
-        self._looks: list[tuple[float, int]] = []
-        self._dynamics = self._going_on(saved.state)
+        self._clock: list[tuple[float, int]] = []
+        self._dynamics = self._continued(checkpoint.state)
 
     def to_the_end(self) -> _Ending:
-        """Take all steps, or as many as there can be."""
-        ending = None if self.place.looked else self._look()
+        """Take all steps, unless something ends the run before."""
+        ending = None if self.written.this_step else self._explosion_or(self._record)
         while ending is None and self._dynamics.step < self.config.steps:
             if self._should_stop():
                 return self._interrupted()
-            ending = self._advance() or self._look()
+            ending = self._explosion_or(self._advance) or self._explosion_or(self._record)
         if ending is not None:
             return ending
         if self._dynamics.step % self.config.checkpoint_every == 0:
-            self._save(looked=True)
+            self._save(this_step=True)
         return _Ending(
             "finished", self._dynamics.step, f"Took {self._dynamics.step} steps: {self._time_fs / 1000:g} ps"
         )
 
-    def _going_on(self, state: State) -> Dynamics:
-        """With new neighbour lists, so that forces are the same whoever goes on from the state."""
+    def _continued(self, state: State) -> Dynamics:
+        """Continue with new neighbour lists, so that forces do not depend on whether the run was interrupted."""
         return Dynamics(self._start, state, self.config, self._calculator.sibling())
 
-    def _advance(self) -> _Ending | None:
+    def _explosion_or(self, action: Callable[[], _Ending | None]) -> _Ending | None:
+        """End the run if the model cannot predict a structure. Any other error is not caught."""
         try:
-            self._dynamics.advance()
-            if self._dynamics.step % self.config.checkpoint_every == 0:
-                self._dynamics = self._going_on(self._save(looked=False))
-        except ValueError as error:  # atoms too close, or no number any more
+            return action()
+        except NoPredictionError as error:
             return self._exploded(str(error))
-        return None
 
-    def _save(self, *, looked: bool) -> State:
+    def _advance(self) -> None:
+        self._dynamics.advance()
+        if self._dynamics.step % self.config.checkpoint_every == 0:
+            self._dynamics = self._continued(self._save(this_step=False))
+
+    def _save(self, *, this_step: bool) -> State:
         state = self._dynamics.state()
-        self.place = replace(self.place, looked=looked)
-        self.folder.save(state, self.place)
+        self.written = replace(self.written, this_step=this_step)
+        self.folder.save(state, self.written)
         return state
 
-    def _look(self) -> _Ending | None:
-        """Write what is to be written of a step, and say how the run ends if it does."""
+    def _record(self) -> _Ending | None:
+        """Write the records of a step; returns how the run ends if it ends here."""
         step, config, atoms = self._dynamics.step, self.config, self._dynamics.atoms
         kelvin = temperature_kelvin(atoms, self._freedom)
         reason = self.watch.too_hot(kelvin)
@@ -207,72 +210,71 @@ class _Run:
         if not (reason or uncertain or regular):
             return None
         results = self._dynamics.results
-        look = Look(step, self._time_fs, atoms, kelvin, results, deviations_in(results))
-        reason = reason or self.watch.exploded(atoms, look.deviations)
+        snapshot = Snapshot(step, self._time_fs, atoms, kelvin, results, deviations_in(results))
+        reason = reason or self.watch.exploded(atoms, snapshot.deviations)
         if reason:
             return self._exploded(reason)
-        self._log(look)
+        self._log(snapshot)
         if regular:
-            self.folder.append(TRAJECTORY, look.frame())
-            self.place = replace(self.place, frames=self.place.frames + 1)
-        return self._beyond_threshold(look)
+            self.folder.append(TRAJECTORY, snapshot.frame())
+            self.written = replace(self.written, frames=self.written.frames + 1)
+        return self._above_threshold(snapshot)
 
-    def _beyond_threshold(self, look: Look) -> _Ending | None:
-        place, lower, stop = self.place, self.watch.levels.lower, self.config.on_threshold == "stop"
-        reason = self.watch.uncertain(look.atoms, look.deviations)
-        if not reason or lower is None:
+    def _above_threshold(self, snapshot: Snapshot) -> _Ending | None:
+        written, threshold, stop = self.written, self.watch.limits.threshold, self.config.on_threshold == "stop"
+        reason = self.watch.uncertain(snapshot.atoms, snapshot.deviations)
+        if not reason or threshold is None:
             return None
-        if stop or place.last_saved is None or look.step - place.last_saved >= self.config.save_every:
-            self.folder.append(UNCERTAIN, look.uncertain_frame(self.config, lower))
-            self.place = replace(place, saved=place.saved + 1, last_saved=look.step)
+        if stop or written.last_saved is None or snapshot.step - written.last_saved >= self.config.save_every:
+            self.folder.append(UNCERTAIN, snapshot.uncertain_frame(self.config, threshold))
+            self.written = replace(written, saved=written.saved + 1, last_saved=snapshot.step)
         if not stop:
             return None
-        said = (
-            f"Stopped at step {look.step} ({self._time_fs:g} fs): {reason}. Label the structure in "
-            f"{self.folder.path / UNCERTAIN} and train with it; or go on all the same, with --on-threshold save or a "
-            "higher --threshold"
+        message = (
+            f"Stopped at step {snapshot.step} ({self._time_fs:g} fs): {reason}. Label the structure in "
+            f"{self.folder.path / UNCERTAIN} and train with it, or continue with --on-threshold save or a higher "
+            "--threshold"
         )
-        return _Ending("stopped", look.step, said)
+        return _Ending("stopped", snapshot.step, message)
 
-    def _log(self, look: Look) -> None:
-        """A row, and a report."""
-        if not look.step:
+    def _log(self, snapshot: Snapshot) -> None:
+        """Write a row of the log, and report progress."""
+        if not snapshot.step:
             self.folder.append(LOG, ",".join(self._columns) + "\n")
-        values = look.values()
+        values = snapshot.values()
         self.folder.append(LOG, table_row(values, self._columns))
-        if look.deviations:
-            self._uncertainty = measured(look.deviations[self.config.part], self.config.measure)
+        if snapshot.deviations:
+            self._uncertainty = measured(snapshot.deviations[self.config.part], self.config.measure)
         energies = values["potential_energy"], values["total_energy"]
-        numbers = (look.temperature_kelvin, *energies, self._uncertainty, self._rate())
-        self._report(MDProgress(look.step, self.config.steps, self.config.timestep_fs, *numbers))
+        numbers = (snapshot.temperature_kelvin, *energies, self._uncertainty, self._rate())
+        self._report(MDProgress(snapshot.step, self.config.steps, self.config.timestep_fs, *numbers))
 
     def _rate(self) -> float | None:
-        """Steps in a second since the second look, as programs are compiled before it."""
+        """Steps per second since the second record, because programs are compiled before it."""
         now, step = time.monotonic(), self._dynamics.step
-        if len(self._looks) < 2:
-            self._looks.append((now, step))
+        if len(self._clock) < 2:
+            self._clock.append((now, step))
             return None
-        begun, first = self._looks[1]
+        begun, first = self._clock[1]
         return (step - first) / max(now - begun, 1e-9)
 
     def _exploded(self, reason: str) -> _Ending:
         step = self._dynamics.step
-        kept = f"{self.place.frames} frames before it are in {self.folder.path / TRAJECTORY}"
+        kept = f"{self.written.frames} frames before it are in {self.folder.path / TRAJECTORY}"
         advice = (
-            "try a smaller --timestep, or train with structures from before (--threshold finds them)"
+            "try a smaller --timestep, or train with structures from before the explosion (--threshold finds them)"
             if step
-            else "the start is bad, or the model does not know such structures"
+            else "the start is unphysical, or the model was not trained on such structures"
         )
-        said = f"Exploded at step {step} ({self._time_fs:g} fs): {reason}. {kept}; {advice}"
-        return _Ending("exploded", step, said)
+        return _Ending("exploded", step, f"Exploded at step {step} ({self._time_fs:g} fs): {reason}. {kept}; {advice}")
 
     def _interrupted(self) -> _Ending:
         step = self._dynamics.step
-        said = (
-            f"Stopped after step {step}. Everything is in {self.folder.path}: the same command goes on from the "
+        message = (
+            f"Stopped after step {step}. Everything is in {self.folder.path}: repeat the command to resume from the "
             f"checkpoint at step {step - step % self.config.checkpoint_every}"
         )
-        return _Ending("interrupted", step, said)
+        return _Ending("interrupted", step, message)
 
     @property
     def _time_fs(self) -> float:
@@ -284,7 +286,5 @@ def _calculator(model: Ensemble | Calculator | str | Path, precision: Precision)
         return Calculator(model, warn_above=None, precision=precision)
     found = model.evaluator.precision
     if found != precision:
-        raise HuefieldError(
-            f"the calculator computes in {found}, but the run should in {precision}: make them the same"
-        )
+        raise HuefieldError(f"the calculator has the precision {found}, but the run {precision}: make them equal")
     return model.sibling()

@@ -1,4 +1,4 @@
-"""Where dynamics begin: a structure that makes sense, and velocities for it."""
+"""The start of molecular dynamics: checks of the structure, and its velocities."""
 
 import numpy as np
 from ase import Atoms, units
@@ -10,15 +10,15 @@ from huefield.support.errors import HuefieldError
 
 
 def prepared(start: Atoms, config: MDConfig) -> Atoms:
-    """A copy that is ready to move: with velocities, and without motion or rotation as a whole.
+    """Return a copy with velocities and without overall translation and rotation.
 
-    Without a periodic direction there is a rotation to remove. Where atoms are held fast, nothing is.
+    Only molecules have an overall rotation. Atoms with constraints keep their overall motion.
     """
-    _require_sense(start, config)
+    _check_start(start, config)
     atoms = start.copy()
     if config.draw_velocities or not _moves(atoms):
         if config.temperature_kelvin is None:
-            raise HuefieldError("the start has no velocities to go on with: give a temperature to draw them from")
+            raise HuefieldError("the start has no velocities: set temperature_kelvin (--temperature) to draw them")
         atoms.set_momenta(drawn_momenta(atoms.get_masses(), config.temperature_kelvin, seed=config.seed))
     if not atoms.constraints:
         motions = rigid_motions(atoms.positions, atoms.get_masses(), with_rotations=not atoms.pbc.any())
@@ -27,18 +27,18 @@ def prepared(start: Atoms, config: MDConfig) -> Atoms:
 
 
 def degrees_of_freedom(atoms: Atoms, config: MDConfig) -> int:
-    """What the kinetic energy is shared by: not the motions that stay at rest."""
+    """Number of degrees of freedom that share the kinetic energy; motions at rest do not count."""
     if atoms.constraints:
         return int(atoms.get_number_of_degrees_of_freedom())
-    if config.ensemble == "npt":
+    if config.engine.centre_moves:
         return 3 * len(atoms)
-    rotations = config.ensemble == "nve" and not atoms.pbc.any()
-    still = rigid_motions(atoms.positions, atoms.get_masses(), with_rotations=rotations)
-    return 3 * len(atoms) - still.shape[1]
+    without_rotation = not config.engine.rotates and not atoms.pbc.any()
+    at_rest = rigid_motions(atoms.positions, atoms.get_masses(), with_rotations=without_rotation)
+    return 3 * len(atoms) - at_rest.shape[1]
 
 
 def drawn_momenta(masses: Float[np.ndarray, " N"], kelvin: float, *, seed: int) -> Float[np.ndarray, "N 3"]:
-    """Of the Maxwell-Boltzmann distribution; the random numbers are those of step 0."""
+    """Draw momenta from the Maxwell-Boltzmann distribution, with the random numbers of step 0."""
     deviations = np.sqrt(masses * units.kB * kelvin)
     return deviations[:, None] * np.random.default_rng([seed, 0]).standard_normal((len(masses), 3))
 
@@ -46,7 +46,7 @@ def drawn_momenta(masses: Float[np.ndarray, " N"], kelvin: float, *, seed: int) 
 def without(
     motions: Float[np.ndarray, "D r"], momenta: Float[np.ndarray, "N 3"], masses: Float[np.ndarray, " N"]
 ) -> Float[np.ndarray, "N 3"]:
-    """Momenta with the part along some motions taken off."""
+    """Remove the components along some mass-weighted motions."""
     root = np.sqrt(masses)[:, None]
     weighted = (momenta / root).ravel()
     return root * (weighted - motions @ (motions.T @ weighted)).reshape(momenta.shape)
@@ -56,20 +56,23 @@ def _moves(atoms: Atoms) -> bool:
     return bool(atoms.has("momenta") and atoms.get_momenta().any())
 
 
-def _require_sense(start: Atoms, config: MDConfig) -> None:
+def _check_start(start: Atoms, config: MDConfig) -> None:
     if len(start) < 2:
-        raise HuefieldError(f"dynamics need two atoms at least, but the start has {len(start)}")
+        raise HuefieldError(f"molecular dynamics needs at least two atoms, but the start has {len(start)}")
     if not (start.get_masses() > 0).all():
-        raise HuefieldError("an atom of the start has no mass: give it one, or leave it out")
+        raise HuefieldError("an atom of the start has no mass: set its mass, or remove the atom")
     momenta = start.get_momenta()
     if not np.isfinite(momenta).all():
-        raise HuefieldError("a velocity of the start is NaN or infinite: draw new ones with draw_velocities")
-    if config.ensemble == "npt":
-        if not (start.pbc.all() and abs(np.linalg.det(start.cell)) > 0):
-            raise HuefieldError(
-                f"npt changes the volume of a cell that is periodic in all directions, but pbc is "
-                f"{start.pbc.tolist()} and the volume {abs(np.linalg.det(start.cell)):g} Å³: give the start a cell, or "
-                "take nvt"
-            )
-        if start.constraints:
-            raise HuefieldError("npt cannot hold atoms fast, but the start does: remove its constraints, or take nvt")
+        raise HuefieldError("a velocity of the start is NaN or infinite: draw new ones with --draw-velocities")
+    if not config.engine.barostat:
+        return
+    volume = abs(np.linalg.det(start.cell))
+    if not (start.pbc.all() and volume > 0):
+        raise HuefieldError(
+            f"{config.ensemble} needs a cell that is periodic in all directions, but pbc is {start.pbc.tolist()} and "
+            f"the volume {volume:g} Å³: give the start a cell, or use nvt"
+        )
+    if start.constraints:
+        raise HuefieldError(
+            f"{config.ensemble} does not support constraints, but the start has some: remove them, or use nvt"
+        )

@@ -17,16 +17,18 @@ from ase.io import read
 
 from huefield.ase.calculator import Calculator
 from huefield.ase.md import MDConfig, draw_md
-from huefield.ase.md.dynamics import Dynamics, State, barostat_mass
+from huefield.ase.md.dynamics import Dynamics, State
+from huefield.ase.md.engines import barostat_mass
 from huefield.ase.md.figure import read_log
 from huefield.ase.md.folder import Folder
 from huefield.ase.md.frames import predicted, structure_text, table_row
 from huefield.ase.md.start import degrees_of_freedom, drawn_momenta, prepared, without
-from huefield.ase.md.watch import Levels, Watch, alone, atoms_beyond, deviations_in, measured
+from huefield.ase.md.watch import Limits, Watch, atoms_above, deviations_in, isolated, measured
 from huefield.core.rigid import rigid_motions
 from huefield.model.forcefield import Ensemble
 from huefield.model.typical import TypicalUncertainty
 from tests.ase.md.test_run import ensemble
+from tests.pictures import require_readable
 
 
 def config(**changes: Any) -> MDConfig:
@@ -42,10 +44,10 @@ def config(**changes: Any) -> MDConfig:
         ({"steps": 0}, "steps\n.*greater than or equal to 1"),
         ({"timestep_fs": 0.0}, "timestep_fs\n.*greater than 0"),
         ({"temperature_kelvin": float("nan")}, "temperature_kelvin\n"),
-        ({"temperature_kelvin": None}, "nvt keeps a temperature: say which"),
-        ({"threshold": "much"}, "such as 99.9%, but this one is 'much'"),
-        ({"threshold": "0.3", "uncertainty_every": 0}, "threshold cannot be watched where uncertainty_every is 0"),
-        ({"treshold": "0.3"}, "is not a known key; known are steps, ensemble"),
+        ({"temperature_kelvin": None}, r"nvt needs a temperature: set temperature_kelvin \(--temperature\)"),
+        ({"threshold": "much"}, "such as 99.9%, not 'much'"),
+        ({"threshold": "0.3", "uncertainty_every": 0}, "threshold has no effect with uncertainty_every 0"),
+        ({"treshold": "0.3"}, "is not a known key; known are steps, temperature_kelvin"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
@@ -119,13 +121,13 @@ def test_fixed_atoms_do_not_move() -> None:
 @pytest.mark.parametrize(
     ("start", "changes", "message"),
     [
-        (Atoms("H"), {}, "two atoms at least, but the start has 1"),
-        (molecule("H2O"), {"ensemble": "nve", "temperature_kelvin": None}, "no velocities to go on with"),
+        (Atoms("H"), {}, "needs at least two atoms, but the start has 1"),
+        (molecule("H2O"), {"ensemble": "nve", "temperature_kelvin": None}, "has no velocities: set temperature_kelvin"),
         (molecule("H2O"), {"ensemble": "npt"}, r"pbc is \[False, False, False\] and the volume 0 Å³"),
         (Atoms("OH", [[0, 0, 0], [1, 0, 0]], masses=[16, 0]), {}, "has no mass"),
         (Atoms("OH", [[0, 0, 0], [1, 0, 0]], momenta=np.full((2, 3), np.nan)), {}, "velocity of the start is NaN"),
         (Atoms("CuCu", [[0, 0, 0], [2, 2, 2]], cell=[4, 4, 4], pbc=True, constraint=FixAtoms([0])),
-         {"ensemble": "npt"}, "npt cannot hold atoms fast"),
+         {"ensemble": "npt"}, "npt does not support constraints"),
     ],
 )  # fmt: skip
 def test_starts_that_cannot_be_started_from(start: Atoms, changes: dict[str, Any], message: str) -> None:
@@ -193,7 +195,7 @@ def knowing() -> Ensemble:
 
 
 @pytest.mark.parametrize(
-    ("changes", "lower", "upper"),
+    ("changes", "threshold", "refuse_above"),
     [
         ({"threshold": "0.3"}, 0.3, 3.0),
         ({"threshold": "0.3", "refuse_above": "0.5"}, 0.3, 0.5),
@@ -204,30 +206,34 @@ def knowing() -> Ensemble:
         ({"uncertainty_every": 0}, None, None),
     ],
 )
-def test_levels(knowing: Ensemble, changes: dict[str, Any], lower: float | None, upper: float | None) -> None:
-    found = Levels.of(config(**changes), knowing)
-    assert found.lower == (lower if lower is None else pytest.approx(lower, rel=0.02))
-    assert found.upper == (upper if upper is None else pytest.approx(upper, rel=0.02))
+def test_limits(
+    knowing: Ensemble, changes: dict[str, Any], threshold: float | None, refuse_above: float | None
+) -> None:
+    found = Limits.of(config(**changes), knowing)
+    assert found.threshold == (threshold if threshold is None else pytest.approx(threshold, rel=0.02))
+    assert found.refuse_above == (refuse_above if refuse_above is None else pytest.approx(refuse_above, rel=0.02))
 
 
-def test_levels_of_atoms_are_below_those_of_structures(knowing: Ensemble) -> None:
+def test_limits_of_atoms_are_below_those_of_structures(knowing: Ensemble) -> None:
     of_atoms, of_structures = (
-        Levels.of(config(threshold="90%", measure=measure), knowing).lower for measure in ("atom", "max")
+        Limits.of(config(threshold="90%", measure=measure), knowing).threshold for measure in ("atom", "max")
     )
     assert 0 < of_atoms < 0.9 * of_structures
 
 
 def test_thresholds_that_say_nothing_are_refused(knowing: Ensemble) -> None:
-    with pytest.raises(ValueError, match=r"refused above 0\.2 eV/Å, not above the threshold of 0\.3"):
-        Levels.of(config(threshold="0.3", refuse_above="0.2"), knowing)
-    with pytest.raises(ValueError, match="no noise model, so its aleatoric uncertainty is zero"):
-        Levels.of(config(threshold="0.3", part="aleatoric"), knowing)
+    with pytest.raises(ValueError, match=r"refuse_above \(0\.2 eV/Å\) is not above the threshold \(0\.3 eV/Å\)"):
+        Limits.of(config(threshold="0.3", refuse_above="0.2"), knowing)
+    with pytest.raises(ValueError, match="no noise model: its aleatoric uncertainty is zero"):
+        Limits.of(config(threshold="0.3", part="aleatoric"), knowing)
     single = Ensemble(jax.tree.map(lambda leaf: leaf[:1], ensemble().members))
-    with pytest.raises(ValueError, match="one member only, so its epistemic uncertainty is zero"):
-        Levels.of(config(threshold="0.3", part="epistemic"), single)
-    with pytest.raises(ValueError, match="does not know what the uncertainty of 99% of its validation data is"):
-        Levels.of(config(threshold="99%"), ensemble())
-    assert Levels.of(config(), ensemble()).upper == 10.0
+    with pytest.raises(ValueError, match="only one member: its epistemic uncertainty is zero"):
+        Limits.of(config(threshold="0.3", part="epistemic"), single)
+    with pytest.raises(
+        ValueError, match="does not know the uncertainties of its validation data, which a threshold of 99% needs"
+    ):
+        Limits.of(config(threshold="99%"), ensemble())
+    assert Limits.of(config(), ensemble()).refuse_above == 10.0
 
 
 def test_atoms_are_named_by_their_uncertainty() -> None:
@@ -237,17 +243,17 @@ def test_atoms_are_named_by_their_uncertainty() -> None:
     assert set(found) == {"total", "epistemic"}
     assert measured(found["total"], "max") == measured(found["total"], "atom") == pytest.approx(3 / np.sqrt(3))
     assert measured(found["total"], "mean") == pytest.approx(1.4 / np.sqrt(3))
-    assert atoms_beyond(found["total"], 0.4).tolist() == [1, 2]
-    assert atoms_beyond(found["total"], 40).tolist() == [1]
-    watch = Watch(molecule("H2O"), config(), Levels(1.0, None), 3.0, 300.0)
+    assert atoms_above(found["total"], 0.4).tolist() == [1, 2]
+    assert atoms_above(found["total"], 40).tolist() == [1]
+    watch = Watch(molecule("H2O"), config(), Limits(1.0, None), 3.0, 300.0)
     assert watch.uncertain(molecule("H2O"), found) == (
-        "the uncertainty of forces is 1.73 eV/Å, beyond 1 eV/Å, most of all on H1"
+        "the uncertainty of forces is 1.73 eV/Å, above 1 eV/Å, most of all on H1"
     )
     assert not watch.uncertain(molecule("H2O"), {})
-    watch = Watch(molecule("H2O"), config(measure="mean", part="epistemic"), Levels(0.5, 0.6), 3.0, 300.0)
+    watch = Watch(molecule("H2O"), config(measure="mean", part="epistemic"), Limits(0.5, 0.6), 3.0, 300.0)
     assert "the mean epistemic uncertainty of forces is 0.577" in watch.uncertain(molecule("H2O"), found)
     assert not watch.exploded(molecule("H2O"), found)
-    assert watch.too_hot(5001.0) == "the temperature is 5001 K, beyond 5000 K"
+    assert watch.too_hot(5001.0) == "the temperature is 5001 K, above 5000 K"
     assert not watch.too_hot(4999.0)
     assert watch.too_hot(float("nan"))
 
@@ -255,11 +261,15 @@ def test_atoms_are_named_by_their_uncertainty() -> None:
 def test_atoms_that_were_alone_may_stay_so() -> None:
     far = Atoms("OHH", [[0, 0, 0], [1, 0, 0], [9, 0, 0]])
     near = Atoms("OHH", [[0, 0, 0], [1, 0, 0], [2, 0, 0]])
-    assert alone(far, 3.0).tolist() == [False, False, True]
-    assert Watch(near, config(), Levels(None, None), 3.0, 300.0).exploded(far, {}).startswith("H2 has flown off")
-    assert not Watch(far, config(), Levels(None, None), 3.0, 300.0).exploded(far, {})
+    assert isolated(far, 3.0).tolist() == [False, False, True]
+    assert (
+        Watch(near, config(), Limits(None, None), 3.0, 300.0)
+        .exploded(far, {})
+        .startswith("H2 left: no other atom is within the cutoff of 3 Å")
+    )
+    assert not Watch(far, config(), Limits(None, None), 3.0, 300.0).exploded(far, {})
     periodic = Atoms("H", cell=[2.5, 9, 9], pbc=True)
-    assert not alone(periodic, 3.0).any()
+    assert not isolated(periodic, 3.0).any()
 
 
 # --- frames and rows
@@ -305,11 +315,11 @@ class Full(io.FileIO):
 def test_a_full_disk_is_said_with_what_to_do(tmp_path: Path) -> None:
     start = molecule("H2O")
     folder = Folder(tmp_path, config(), ensemble(), start)
-    folder.go_on(folder.begin(State.of(start)))
+    folder.resume(folder.begin(State.of(start)))
     folder._files["log.csv"].close()
     with Full(tmp_path / "log.csv", "w") as file:
         folder._files["log.csv"] = file
-        said = r"cannot write .*log\.csv: the disk is full.* up to its last checkpoint: make room and run the same"
+        said = r"cannot write .*log\.csv: the disk is full.* up to its last checkpoint: make room and repeat"
         with pytest.raises(OSError, match=said):
             folder.append("log.csv", "step,time_fs\n")
         assert (tmp_path / "log.csv").read_text() == "step,"
@@ -346,13 +356,13 @@ def log_of(count: int) -> dict[str, np.ndarray]:
 
 
 def test_the_figure_shows_what_there_is() -> None:
-    figure = draw_md(log_of(40), config(threshold="0.3"), Levels(0.3, 3.0))
+    figure = draw_md(log_of(40), config(threshold="0.3"), Limits(0.3, 3.0))
     top, middle, bottom = figure.axes
     assert [text.get_text() for text in top.get_legend().get_texts()] == [
         "total",
         "epistemic",
-        "threshold, 0.3",
-        "refused above 3",
+        "threshold 0.3",
+        "exploded above 3",
     ]
     total, dots = top.lines[:2]
     assert np.isfinite(total.get_ydata()).all()
@@ -360,9 +370,14 @@ def test_the_figure_shows_what_there_is() -> None:
     assert len(dots.get_ydata()) == np.sum(log_of(40)["forces_uncertainty_max"] > 0.3) > 3
     assert middle.get_ylim()[0] == 0
     assert bottom.lines[0].get_ydata()[-1] == pytest.approx(100.0)  # meV
-    figure.canvas.draw()
-    plain = draw_md(log_of(1), config(uncertainty_every=0), Levels(None, None))
+    require_readable(figure)
+    plain = require_readable(draw_md(log_of(1), config(uncertainty_every=0), Limits(None, None)))
     assert len(plain.axes) == 2
-    plain.canvas.draw()
     pressed = {**log_of(9), "volume_angstrom3": np.ones(9)}
-    assert len(draw_md(pressed, config(ensemble="npt"), Levels(None, 10.0)).axes) == 4
+    assert len(require_readable(draw_md(pressed, config(ensemble="npt"), Limits(None, 10.0))).axes) == 4
+
+
+def test_the_figure_is_readable_when_no_structure_is_above_the_threshold() -> None:
+    """The usual run. An empty line outside of the layout once squeezed all panels to a hair."""
+    top, *_ = require_readable(draw_md(log_of(40), config(threshold="9"), Limits(9.0, 90.0))).axes
+    assert top.get_position().height > 0.3
