@@ -6,11 +6,11 @@ A packed store is read as batches need it; files are read into memory, as data t
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Int
-from pydantic import AliasChoices, Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from huefield.core.structure import Block, joined
 from huefield.data.bundled.sets import DEFAULT_LEVEL_OF_THEORY, bundled
@@ -124,11 +124,7 @@ class BundledData(FrozenConfig):
     """A data set that comes with huefield."""
 
     kind: Literal["bundled"] = "bundled"
-    level_of_theory: str = Field(
-        DEFAULT_LEVEL_OF_THEORY,
-        validation_alias=AliasChoices("level_of_theory", "level"),
-        description="method that the labels were computed with; `level` in old configurations",
-    )
+    level_of_theory: str = Field(DEFAULT_LEVEL_OF_THEORY, description="method that the labels were computed with")
     train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
     split_seed: int | None = Field(
         None,
@@ -137,6 +133,14 @@ class BundledData(FrozenConfig):
         description="deal out train, validation and test_id anew, at random and as large as they are; null for as it "
         "comes",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_old_name(cls, given: Any) -> Any:
+        """Take ``level`` of configurations of old runs for ``level_of_theory``."""
+        if isinstance(given, dict) and "level" in given:
+            return {("level_of_theory" if key == "level" else key): value for key, value in given.items()}
+        return given
 
     def load(self) -> Parts:
         """All parts of it."""
