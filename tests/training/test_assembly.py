@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import huefield
+from huefield import HuefieldError
 from huefield.support.files import alone_in
 from huefield.training import assemble, train
 from huefield.training.assembly import SAME_EV
@@ -173,5 +174,5 @@ def test_other_precisions_are_named(copy: Path) -> None:
 
 
 def test_not_while_another_process_is_at_work(copy: Path) -> None:
-    with alone_in(copy), pytest.raises(RuntimeError, match="another process is at work"):
+    with alone_in(copy), pytest.raises(HuefieldError, match="another process is at work"):
         assemble(copy)
