@@ -7,7 +7,7 @@ from pathlib import Path
 
 from huefield.data.dataset import BundledData, Parts
 from huefield.evaluation.calibrate import fit_calibration, typical_of
-from huefield.evaluation.evaluate import judge
+from huefield.evaluation.evaluate import evaluate_predictions
 from huefield.model.forcefield import Ensemble
 from huefield.model.modelfile import save
 from huefield.predict import Predicted, Together
@@ -80,7 +80,8 @@ def _compared(found: dict[str, list[Predicted]], out: Path, models: list[Path]) 
     """A page about the first test, and a table of all."""
     tables, files = [], list[Path]()
     for number, (name, predicted) in enumerate(found.items()):
-        judged = judge(predicted, None if number else out / "evaluation", source=f"bundled data, {TESTS[name]}")
+        folder = None if number else out / "evaluation"
+        judged = evaluate_predictions(predicted, folder, source=f"bundled data, {TESTS[name]}")
         tables.append(f"Bundled data, {TESTS[name]} ({len(predicted[0].predictions)} structures):\n\n{judged.table}")
         files += judged.files
     write_bytes(out / "comparison.md", "\n".join(tables).encode())

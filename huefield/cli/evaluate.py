@@ -10,7 +10,7 @@ from huefield.cli.data import ReaderOption, parse_reader
 
 if TYPE_CHECKING:
     from huefield.data.dataset import Part
-    from huefield.evaluation.calibrate import Calibrated
+    from huefield.evaluation.calibrate import CalibrationResult
     from huefield.predict import Predicted, PredictionKeys
 
 PredictionsOption = Annotated[
@@ -62,14 +62,15 @@ def evaluate(
     """Say how good predictions and their error bars are, in numbers, figures and a page to look at."""
     from huefield.cli.progress import counting_progress, use_compilation_cache
     from huefield.evaluation.evaluate import evaluate as run
-    from huefield.evaluation.evaluate import judge
+    from huefield.evaluation.evaluate import evaluate_predictions
 
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
     _refuse(predictions is not None, reader=reader, part=part, members=members or None)
     if predictions:
         found = _read(predictions, reference, keys)
-        judged = judge(found, out, source=", ".join(map(str, predictions)), bins=bins, resamples=resamples)
+        source = ", ".join(map(str, predictions))
+        judged = evaluate_predictions(found, out, source=source, bins=bins, resamples=resamples)
     else:
         use_compilation_cache()
         structures = _opened(data, reader, part, "test")
@@ -217,7 +218,7 @@ def _parsed_keys(keys: str | None) -> "PredictionKeys | None":
         raise typer.BadParameter(explain(error, "--keys"), param_hint="--keys") from error
 
 
-def _say(done: "Calibrated", method: MethodName) -> None:
+def _say(done: "CalibrationResult", method: MethodName) -> None:
     """Metrics before and after, on what was not fitted to."""
     from huefield.evaluation.report.tables import markdown_table
 
@@ -236,7 +237,7 @@ def _say(done: "Calibrated", method: MethodName) -> None:
         typer.echo(f"note: {remark}", err=True)
 
 
-def _say_coverage(done: "Calibrated") -> None:
+def _say_coverage(done: "CalibrationResult") -> None:
     for name, shares in done.coverage().items():
         held = ", ".join(f"{100 * observed:.1f} % of {100 * nominal:g} %" for nominal, observed in shares)
         typer.echo(f"Intervals for {name} hold {held}")

@@ -1,11 +1,11 @@
 """Confidence intervals of metrics from resampled structures.
 
-Structures are drawn anew, not entries, because the forces of one structure are not independent. All metrics follow from
-sums over structures (sums.py), so that resamples cost one matrix product: sums of resamples [B, C] = how often each
-structure was drawn [B, S] times sums of structures [S, C]. Bins and ranks are those of the whole sample.
+Structures are resampled, not entries, because the forces of one structure are not independent. All metrics follow from
+sums over structures (sums.py), so that resampling costs one matrix product: sums of resamples [B, C] = number of draws
+of each structure [B, S] times sums of structures [S, C]. Bins and ranks are those of the whole sample.
 
-ENCE and the miscalibration area are means of absolute differences, to which every resample adds some noise: where they
-are as small as that noise, their intervals lie too high and may leave out the value itself.
+ENCE and the miscalibration area are means of absolute differences, to which every resample adds noise: if they are as
+small as that noise, their intervals are biased upwards and may not contain the value itself.
 """
 
 from dataclasses import dataclass
@@ -13,47 +13,47 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from huefield.evaluation.curves import LEVELS, CoverageCurve
+from huefield.evaluation.curves import CURVE_COVERAGES, CoverageCurve
 from huefield.evaluation.entries import UndefinedMetricError
-from huefield.evaluation.sums import COVERAGES, Owners, Sums, sums_by_structure
+from huefield.evaluation.sums import COVERAGES, MetricSums, Owners, sums_by_structure
 from huefield.support.errors import HuefieldError
 
 PROBABILITY = 0.95
-"""Of the intervals."""
+"""Probability of the intervals."""
 BLOCK = 8_000_000
-"""Numbers drawn at a time."""
+"""Random numbers drawn at a time."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a metric would lie had other structures been drawn, with a probability of 95 %."""
+    """95 % confidence interval of a metric."""
 
     metric: str
-    """As in the summary; ``coverage_95`` for the coverage of 95 % intervals."""
+    """Name in the summary; ``coverage_95`` for the coverage of 95 % intervals."""
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class Resampling:
-    """How intervals are made."""
+    """Settings of the bootstrap."""
 
     resamples: int
-    """How many times structures are drawn."""
+    """Number of resamples."""
     seed: int
     bins: int
-    """Of the reliability diagram."""
+    """Bins of the reliability diagram."""
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
-    """A metric of each resample."""
+class ResampledMetric:
+    """The values of a metric in all resamples."""
 
     metric: str
     values: Float[np.ndarray, " B"]
 
     def interval(self) -> Interval:
-        """Between the outer percentiles. Resamples in which the metric is undefined are left out."""
+        """Interval between the outer percentiles, ignoring resamples in which the metric is undefined."""
         values = self.values[np.isfinite(self.values)]
         if not len(values):
             return Interval(self.metric, float("nan"), float("nan"))
@@ -67,7 +67,7 @@ def bootstrap_intervals(
     structure: Shaped[np.ndarray, " n"],
     resampling: Resampling,
 ) -> tuple[Interval, ...]:
-    """Intervals of all metrics of checked entries; ``structure`` says which ones belong together."""
+    """Intervals of all metrics of checked entries; ``structure`` is the number of the structure of each entry."""
     names, number = np.unique(structure, return_inverse=True)
     _require_resamples(resampling, len(names))
     sums = sums_by_structure(error, variance, Owners(number, len(names)), bins=resampling.bins)
@@ -76,29 +76,29 @@ def bootstrap_intervals(
 
 
 def interval_of_mean(metric: str, values: Float[np.ndarray, " S"], resampling: Resampling) -> Interval:
-    """The interval of the mean of one finite value for each structure."""
+    """Interval of the mean over structures of one finite value per structure."""
     _require_resamples(resampling, len(values))
     rng = np.random.default_rng(resampling.seed)
     sums = _resampled_columns(values[:, None], resampling.resamples, rng=rng)
-    return Estimate(metric, sums[:, 0] / len(values)).interval()
+    return ResampledMetric(metric, sums[:, 0] / len(values)).interval()
 
 
 def _require_resamples(resampling: Resampling, structures: int) -> None:
     if resampling.resamples < 2:
-        raise HuefieldError(f"intervals need at least two resamples, but resamples is {resampling.resamples}")
+        raise HuefieldError(f"resamples must be at least 2 for confidence intervals, but is {resampling.resamples}")
     if structures < 2:
-        raise UndefinedMetricError("there is one structure only, nothing to resample")
+        raise UndefinedMetricError("a single structure cannot be resampled")
 
 
-def resampled(sums: Sums, resamples: int, *, rng: np.random.Generator) -> Sums:
-    """Sums of as many structures as there are, drawn with replacement."""
+def resampled(sums: MetricSums, resamples: int, *, rng: np.random.Generator) -> MetricSums:
+    """Sums over as many structures as there are, drawn with replacement."""
     return sums.like(_resampled_columns(sums.stacked(), resamples, rng=rng))
 
 
 def _resampled_columns(
     matrix: Float[np.ndarray, "S C"], resamples: int, *, rng: np.random.Generator
 ) -> Float[np.ndarray, "B C"]:
-    """Sums of columns over structures that are drawn, a block of resamples at a time."""
+    """Sums of columns over drawn structures, one block of resamples at a time."""
     structures = len(matrix)
     block = max(1, BLOCK // structures)
     with np.errstate(invalid="ignore"):
@@ -109,42 +109,42 @@ def _resampled_columns(
 
 
 def draws(structures: int, resamples: int, *, rng: np.random.Generator) -> Float[np.ndarray, "B S"]:
-    """How often each structure is drawn."""
+    """Number of draws of each structure in each resample."""
     return np.array(
         [np.bincount(rng.integers(structures, size=structures), minlength=structures) for _ in range(resamples)], float
     )
 
 
-def estimates(sums: Sums) -> tuple[Estimate, ...]:
-    """Metrics from sums; NaN where a resample does not determine one."""
+def estimates(sums: MetricSums) -> tuple[ResampledMetric, ...]:
+    """Metrics from sums; NaN for undefined ones."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         count, absolute, squared, variance, sigma, crps = sums.moments.T
         noisy, nll, z, z_squared = sums.noisy.T
         rmv = np.sqrt(variance / count)
         metrics = (
-            Estimate("mae", absolute / count),
-            Estimate("rmse", np.sqrt(squared / count)),
-            Estimate("nll", nll / noisy),
-            Estimate("rzv", _deviation(noisy, z, z_squared)),
-            Estimate("ence", _ence(sums.bins)),
-            Estimate("cv", _deviation(count, sigma, variance) / (sigma / count)),
-            Estimate("rmv", rmv),
-            Estimate("crps", crps / count),
-            Estimate("miscalibration_area", _area(sums.curve / count[:, None])),
-            Estimate("sharpness", rmv),
-            Estimate("rank_correlation", _correlation(count, sums.ranks)),
-            Estimate("retention_area", sums.retention[:, 0] / count),
-            Estimate("auroc", _auroc(sums.worst)),
+            ResampledMetric("mae", absolute / count),
+            ResampledMetric("rmse", np.sqrt(squared / count)),
+            ResampledMetric("nll", nll / noisy),
+            ResampledMetric("rzv", _deviation(noisy, z, z_squared)),
+            ResampledMetric("ence", _ence(sums.bins)),
+            ResampledMetric("cv", _deviation(count, sigma, variance) / (sigma / count)),
+            ResampledMetric("rmv", rmv),
+            ResampledMetric("crps", crps / count),
+            ResampledMetric("miscalibration_area", _area(sums.curve / count[:, None])),
+            ResampledMetric("sharpness", rmv),
+            ResampledMetric("rank_correlation", _correlation(count, sums.ranks)),
+            ResampledMetric("retention_area", sums.retention[:, 0] / count),
+            ResampledMetric("auroc", _auroc(sums.worst)),
         )
         return metrics + tuple(
-            Estimate(coverage_name(level), covered / count)
-            for level, covered in zip(COVERAGES, sums.covered.T, strict=True)
+            ResampledMetric(coverage_name(nominal), covered / count)
+            for nominal, covered in zip(COVERAGES, sums.covered.T, strict=True)
         )
 
 
-def coverage_name(level: float) -> str:
-    """What the interval of a coverage is called."""
-    return f"coverage_{100 * level:.0f}"
+def coverage_name(nominal: float) -> str:
+    """Name of the metric that is the observed coverage of an interval."""
+    return f"coverage_{100 * nominal:.0f}"
 
 
 Column = Float[np.ndarray, " B"]
@@ -155,7 +155,7 @@ def _deviation(count: Column, first: Column, second: Column) -> Column:
 
 
 def _ence(bins: Float[np.ndarray, "B three_K"]) -> Column:
-    """The mean over the bins that a resample has entries in."""
+    """ENCE as the mean over the bins that have entries in the resample."""
     count, variance, squared = np.split(bins, 3, axis=1)
     rmv, rmse = np.sqrt(variance / count), np.sqrt(squared / count)
     filled = count > 0
@@ -173,4 +173,4 @@ def _auroc(worst: Float[np.ndarray, "B 4"]) -> Column:
 
 
 def _area(observed: Float[np.ndarray, "B L"]) -> Column:
-    return np.array([CoverageCurve(LEVELS, row).area for row in observed])
+    return np.array([CoverageCurve(CURVE_COVERAGES, row).area for row in observed])

@@ -27,7 +27,7 @@ from huefield.predict.predictions import Observed, Predictions
 from huefield.support.errors import HuefieldError
 
 Method = Literal["isotonic", "scale", "gamma", "conformal"]
-SHARES = (0.5, 0.68, 0.9, 0.95)
+PRINTED_COVERAGES = (0.5, 0.68, 0.9, 0.95)
 WORSE = 0.01
 """By which a negative log likelihood must be larger to be told of."""
 FEWEST_STRUCTURES = 4
@@ -35,7 +35,7 @@ FEWEST_STRUCTURES = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Calibrated:
+class CalibrationResult:
     """What a calibration changes, on structures that it was not fitted to."""
 
     before: Predictions
@@ -52,7 +52,7 @@ class Calibrated:
         """By quantity: promised shares of observations, and the shares that calibrated intervals hold."""
         found = {"energies": self.after.observed_energies(), "forces": self.after.observed_forces()}
         calibration = self.calibration or EnergyForcesCalibration()
-        given = [share for share in SHARES if share <= calibration.largest_coverage]
+        given = [share for share in PRINTED_COVERAGES if share <= calibration.largest_coverage]
         widths = {share: calibration.interval_widths(share) for share in given}
         held = {
             name: [(share, _held(each, width[number])) for share, width in widths.items()]
@@ -78,7 +78,7 @@ def calibrate(
     fit_fraction: float = 0.5,
     seed: int = 0,
     report: Report = lambda done, total: None,
-) -> tuple[Ensemble, Calibrated]:
+) -> tuple[Ensemble, CalibrationResult]:
     """The ensemble with calibrated variances, whatever calibration it had before.
 
     Args:
@@ -111,7 +111,7 @@ def calibrate(
     told = tuple(remark for remark in (*remarks_on(before), *remarks, *_worse(*rest, method)) if remark)
     has_pairs = changed.calibration is not None and changed.calibration.differences is not None
     pairs = energy_pairs(changed, rest[0].structures, report=report) if has_pairs else None
-    return changed, Calibrated(*rest, int(fitted.sum()), told, changed.calibration, pairs)
+    return changed, CalibrationResult(*rest, int(fitted.sum()), told, changed.calibration, pairs)
 
 
 def _with_differences(ensemble: Ensemble, block: Block, report: Report) -> Ensemble:
@@ -128,7 +128,7 @@ def calibrate_predictions(
     group_size: int | None = None,
     fit_fraction: float = 0.5,
     seed: int = 0,
-) -> tuple[EnergyForcesCalibration, Calibrated]:
+) -> tuple[EnergyForcesCalibration, CalibrationResult]:
     """A calibration of predictions that any code has made; arguments as of :func:`calibrate`."""
     if method == "gamma":
         raise HuefieldError(
@@ -140,7 +140,7 @@ def calibrate_predictions(
     rest = replace(predictions.select(~fitted), name="before")
     after = replace(rest.calibrated(fit.calibration), name="after")
     told = (*remarks_on(predictions), *fit.remarks, *_worse(rest, after, method))
-    return fit.calibration, Calibrated(rest, after, int(fitted.sum()), told, fit.calibration)
+    return fit.calibration, CalibrationResult(rest, after, int(fitted.sum()), told, fit.calibration)
 
 
 def typical_of(predictions: Predictions, source: str) -> TypicalUncertainty | None:

@@ -1,4 +1,4 @@
-"""Curves that show where variances are right and where not. Frozen rows of numbers, ready to be drawn.
+"""Curves that show where variances are right and where not, as frozen arrays that can be drawn.
 
 [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams and Uncertainty Metrics".
 """
@@ -15,18 +15,18 @@ from huefield.evaluation.ranking import Ranking, running_mean
 from huefield.support.checks import require_positive
 from huefield.support.errors import HuefieldError
 
-LEVELS = np.linspace(0.0, 1.0, 100)
-"""Of coverage curves."""
+CURVE_COVERAGES = np.linspace(0.0, 1.0, 100)
+"""Nominal coverages of coverage curves."""
 Z_EDGES = np.linspace(-5.0, 5.0, 81)
-"""Of z-score histograms."""
+"""Bin edges of z-score histograms."""
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """A reliability diagram [J23]: bins of equal counts in the order of rising variance."""
+    """Reliability diagram [J23]: bins of equal counts, sorted by variance."""
 
     count: Int[np.ndarray, " K"]
-    """Entries in each bin."""
+    """Number of entries in each bin."""
     rmv: Float[np.ndarray, " K"]
     """Root mean variance of each bin."""
     rmse: Float[np.ndarray, " K"]
@@ -40,16 +40,16 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class CoverageCurve:
-    """How many targets lie in the central intervals of the predicted normal distributions."""
+    """Fraction of targets in the central intervals of the predicted normal distributions."""
 
     nominal: Float[np.ndarray, " L"]
-    """The probability of each interval."""
+    """Probability of each interval."""
     observed: Float[np.ndarray, " L"]
-    """The fraction of targets inside."""
+    """Fraction of targets inside."""
 
     @property
     def area(self) -> float:
-        """Between the curve and the diagonal; the curve is straight between its points."""
+        """Area between the curve, linear between its points, and the diagonal."""
         gap, width = self.observed - self.nominal, np.diff(self.nominal)
         left, right = np.abs(gap[:-1]), np.abs(gap[1:])
         total = left + right
@@ -59,33 +59,33 @@ class CoverageCurve:
 
 @dataclass(frozen=True, eq=False)
 class RetentionCurve:
-    """The mean absolute error of those entries that are kept, the most certain ones first."""
+    """Mean absolute error of the entries that are kept, the most certain ones first."""
 
     kept: Float[np.ndarray, " Q"]
-    """Fraction of entries."""
+    """Fraction of entries that are kept."""
     error: Float[np.ndarray, " Q"]
-    """Their mean absolute error."""
+    """Mean absolute error of these entries."""
     oracle: Float[np.ndarray, " Q"]
-    """The same if those with the smallest true errors were kept: no variances can do better."""
+    """Mean absolute error if entries were kept by their true errors: a lower bound for any variances."""
 
 
 @dataclass(frozen=True, eq=False)
 class ZHistogram:
-    """Density of z-scores, relative to all of them, those beyond the edges too: comparable with the unit normal."""
+    """Density of z-scores, normalised by all of them including those outside the edges."""
 
     edges: Float[np.ndarray, " H_plus_1"]
     density: Float[np.ndarray, " H"]
     below: float = 0.0
-    """Fraction of z-scores left of the first edge. They are not in the density."""
+    """Fraction of z-scores below the first edge, which the density excludes."""
     above: float = 0.0
-    """Fraction of z-scores right of the last edge. They are not in the density."""
+    """Fraction of z-scores above the last edge, which the density excludes."""
 
 
 def reliability(error: ArrayLike, variance: ArrayLike, bins: int) -> Reliability:
     """Reliability diagram of entries with variances above zero.
 
-    Entries of equal variance stay in one bin: a border that would part them moves to the nearer end of them. There are
-    fewer bins then, down to one where all variances are equal.
+    Entries of equal variance stay in one bin: a border between them moves to the nearer end of the tie. This can leave
+    fewer bins, down to one if all variances are equal.
     """
     values, spread = checked_pair(error, variance, positive=True)
     number = bin_numbers(spread, bins)
@@ -98,9 +98,9 @@ def reliability(error: ArrayLike, variance: ArrayLike, bins: int) -> Reliability
 
 
 def bin_numbers(variance: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " n"]:
-    """The bin that each entry falls into: as many entries in each as equal variances permit, none empty."""
+    """Number of the bin of each entry. Bins have equal counts as far as ties permit, and none is empty."""
     if bins < 1:
-        raise HuefieldError(f"there must be at least one bin, but bins is {bins}")
+        raise HuefieldError(f"bins must be at least 1, but is {bins}")
     if len(variance) < bins:
         raise UndefinedMetricError(f"{len(variance)} entries with a variance above zero are too few for {bins} bins")
     rising = np.sort(variance)
@@ -108,7 +108,7 @@ def bin_numbers(variance: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray,
 
 
 def _borders(rising: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " borders"]:
-    """Rows at which a new bin begins, without the first. Bins differ by one entry at most where nothing is tied."""
+    """Rows at which a new bin begins, except the first. Without ties, bins differ by at most one entry."""
     size, longer = divmod(len(rising), bins)
     rows = np.cumsum([size + (number < longer) for number in range(bins - 1)], dtype=np.int64)
     first, behind = (np.searchsorted(rising, rising[rows], side=side) for side in ("left", "right"))
@@ -116,40 +116,43 @@ def _borders(rising: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " bo
     return np.unique(moved[(moved > 0) & (moved < len(rising))])
 
 
-def coverage_curve(error: ArrayLike, variance: ArrayLike, levels: ArrayLike = LEVELS) -> CoverageCurve:
-    """Fractions of |error| ≤ σ Φ⁻¹((1 + level)/2) for rising levels. Zero σ covers no error at any level below one."""
+def coverage_curve(error: ArrayLike, variance: ArrayLike, coverages: ArrayLike = CURVE_COVERAGES) -> CoverageCurve:
+    """Fractions of |error| ≤ σ Φ⁻¹((1 + c)/2) for increasing nominal coverages c.
+
+    An interval of zero width (σ = 0) covers only an exact hit, except for c = 1.
+    """
     values, spread = checked_pair(error, variance)
-    nominal = checked_levels(levels)
+    nominal = checked_coverages(coverages)
     number = covered_from(np.abs(in_sigmas(values, spread)), nominal)
     counts = np.bincount(number, minlength=len(nominal) + 1)
     return CoverageCurve(nominal, np.cumsum(counts)[:-1] / len(values))
 
 
-def checked_levels(levels: ArrayLike) -> Float[np.ndarray, " L"]:
-    """Rising probabilities."""
-    nominal = np.asarray(levels, float)
+def checked_coverages(coverages: ArrayLike) -> Float[np.ndarray, " L"]:
+    """Increasing probabilities."""
+    nominal = np.asarray(coverages, float)
     if (
         nominal.ndim != 1
         or not len(nominal)
         or not (0 <= nominal[0] <= nominal[-1] <= 1)
         or (np.diff(nominal) < 0).any()
     ):
-        raise HuefieldError(f"levels must be a row of rising probabilities between 0 and 1, but are {nominal}")
+        raise HuefieldError(f"coverages must be a list of increasing numbers between 0 and 1, but are {nominal}")
     return nominal
 
 
-def covered_from(z: Float[np.ndarray, " n"], levels: Float[np.ndarray, " L"]) -> Int[np.ndarray, " n"]:
-    """The number of the first level whose interval has each absolute z-score inside; one too many if none has."""
-    return np.searchsorted(ndtri((1 + levels) / 2), z, side="left")
+def covered_from(z: Float[np.ndarray, " n"], coverages: Float[np.ndarray, " L"]) -> Int[np.ndarray, " n"]:
+    """Index of the first interval that contains each absolute z-score; L if none does."""
+    return np.searchsorted(ndtri((1 + coverages) / 2), z, side="left")
 
 
 def retention_curve(error: ArrayLike, variance: ArrayLike, points: int = 100) -> RetentionCurve:
-    """Mean absolute error of the most certain entries, at the given number of fractions (or of all entries)."""
+    """Mean absolute error of the most certain entries at ``points`` fractions, or at every entry if these are fewer."""
     return retention_of(Ranking.of(*checked_pair(error, variance)), points)
 
 
 def retention_of(ranking: Ranking, points: int) -> RetentionCurve:
-    """The curve of entries that are sorted already."""
+    """Retention curve of sorted entries."""
     require_positive("points", np.asarray(points))
     n = len(ranking)
     rows = np.unique(np.ceil(np.linspace(0, n, points + 1)[1:]).astype(np.int64)) - 1
@@ -158,11 +161,11 @@ def retention_of(ranking: Ranking, points: int) -> RetentionCurve:
 
 
 def z_histogram(error: ArrayLike, variance: ArrayLike, edges: ArrayLike = Z_EDGES) -> ZHistogram:
-    """Density of error/σ between rising edges; what lies outside is counted apart."""
+    """Density of error/σ between increasing edges; z-scores outside are counted separately."""
     values, spread = checked_pair(error, variance, positive=True)
     borders = np.asarray(edges, float)
     if borders.ndim != 1 or len(borders) < 2 or not (np.diff(borders) > 0).all():
-        raise HuefieldError(f"edges must be a row of at least two rising numbers, but are {borders}")
+        raise HuefieldError(f"edges must be a list of at least two increasing numbers, but are {borders}")
     z = in_sigmas(values, spread)
     counts = np.bincount(np.searchsorted(borders, z, side="right"), minlength=len(borders) + 1) / len(z)
     return ZHistogram(borders, counts[1:-1] / np.diff(borders), float(counts[0]), float(counts[-1]))

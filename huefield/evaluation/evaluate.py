@@ -35,7 +35,7 @@ RESAMPLES = 200
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class EvaluationResult:
     """What was found about one or more models, and where it was written."""
 
     evaluations: tuple[Evaluation, ...]
@@ -54,7 +54,7 @@ def evaluate(
     resamples: int = RESAMPLES,
     members: bool = False,
     report: Callable[[str], Report] = lambda name: lambda done, total: None,
-) -> Judged:
+) -> EvaluationResult:
     """Predict labelled structures with one or more models, and say how good predictions and error bars are.
 
     Args:
@@ -73,12 +73,12 @@ def evaluate(
             predict_part(ensemble, part, name, report(name), members=members)
             for name, ensemble in zip(names_of(paths), loaded, strict=True)
         ]
-        return judge(found, out, source=part.name, bins=bins, resamples=resamples)
+        return evaluate_predictions(found, out, source=part.name, bins=bins, resamples=resamples)
 
 
-def judge(
+def evaluate_predictions(
     found: Sequence[Predicted], out: Path | None, *, source: str, bins: int = 10, resamples: int = RESAMPLES
-) -> Judged:
+) -> EvaluationResult:
     """The same for predictions that are there already.
 
     Args:
@@ -95,11 +95,11 @@ def judge(
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
     table = markdown_table(evaluations)
     if out is None:
-        return Judged(evaluations, table, remarks, ())
+        return EvaluationResult(evaluations, table, remarks, ())
     before = [summarise(each.uncalibrated, bins=bins) for each in found if each.uncalibrated is not None]
     with _ready(out):
         files = _write(out, predictions, evaluations, before, remarks, source)
-    return Judged(evaluations, table, remarks, files)
+    return EvaluationResult(evaluations, table, remarks, files)
 
 
 def _ready(out: Path | None) -> AbstractContextManager[None]:

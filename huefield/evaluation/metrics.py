@@ -1,7 +1,7 @@
-"""How far off predictions are, and how well their variances say so. Pure functions of arrays of any equal shape.
+"""Metrics of errors and predicted variances: pure functions of arrays of equal shape.
 
-Errors are target − mean. σ is the predicted standard deviation, the root of the variance; Φ and φ are distribution and
-density of the unit normal. A metric that these numbers do not determine raises
+Errors are target − mean. σ is the predicted standard deviation; Φ and φ are the distribution function and the density
+of the standard normal distribution. An undefined metric raises
 :class:`~huefield.evaluation.entries.UndefinedMetricError`.
 
 [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams and Uncertainty Metrics".
@@ -16,7 +16,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-from huefield.evaluation.curves import LEVELS, coverage_curve, reliability
+from huefield.evaluation.curves import CURVE_COVERAGES, coverage_curve, reliability
 from huefield.evaluation.entries import (
     UndefinedMetricError,
     checked_error,
@@ -25,7 +25,7 @@ from huefield.evaluation.entries import (
     defined_mean,
     in_sigmas,
 )
-from huefield.evaluation.ranking import WORST, Ranking, auroc, spearman
+from huefield.evaluation.ranking import WORST_FRACTION, Ranking, auroc, spearman
 
 
 def mae(error: ArrayLike) -> float:
@@ -40,12 +40,12 @@ def rmse(error: ArrayLike) -> float:
 
 
 def gaussian_nll(error: ArrayLike, variance: ArrayLike) -> float:
-    """[J23] Eqs. nll_energy and nll_force, averaged: mean of ½ (error²/σ² + log σ² + log 2π)."""
+    """[J23] Mean of Eqs. nll_energy and nll_force: mean of ½ (error²/σ² + log σ² + log 2π)."""
     return defined_mean(nll_terms(*checked_pair(error, variance, positive=True)))
 
 
 def nll_terms(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The negative log-likelihood of each entry."""
+    """Negative log-likelihood of each entry."""
     with np.errstate(over="ignore"):
         terms = error**2 / variance
     terms += np.log(variance)
@@ -55,14 +55,14 @@ def nll_terms(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"])
 
 
 def zscores(error: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, " n"]:
-    """[J23] z = error/σ, flat."""
+    """[J23] z = error/σ as a flat array."""
     return in_sigmas(*checked_pair(error, variance, positive=True))
 
 
 def rzv(error: ArrayLike, variance: ArrayLike) -> float:
-    """[J23] Root of the z-score variance: sqrt(mean((z − mean z)²)). One if variances are right on the whole.
+    """[J23] Standard deviation of the z-scores, sqrt(mean((z − mean z)²)); 1 if variances are right on average.
 
-    It takes two entries at least: one alone has no spread.
+    It needs at least two entries.
     """
     z = zscores(error, variance)
     require_spread(z)
@@ -82,7 +82,7 @@ def ence(error: ArrayLike, variance: ArrayLike, bins: int = 10) -> float:
 def coefficient_of_variation(variance: ArrayLike) -> float:
     """[J23] CV = sqrt(mean((σ − mean σ)²)) / mean σ. Zero if all entries have the same uncertainty.
 
-    It takes two entries at least, as :func:`rzv` does.
+    It needs at least two entries.
     """
     sigma = np.sqrt(checked_variance(variance))
     require_spread(sigma)
@@ -98,20 +98,20 @@ def rmv(variance: ArrayLike) -> float:
 
 
 def sharpness(variance: ArrayLike) -> float:
-    """[T20] sqrt(mean σ²): the very number that [J23] calls RMV, here under its other name."""
+    """[T20] sqrt(mean σ²), which [J23] calls RMV."""
     return rmv(variance)
 
 
 def crps(error: ArrayLike, variance: ArrayLike) -> float:
-    """[G07] Section 4.2, averaged: mean of σ [z (2Φ(z) − 1) + 2φ(z) − 1/√π], or |error| where σ is zero.
+    """[G07] Section 4.2: mean of σ [z (2Φ(z) − 1) + 2φ(z) − 1/√π], or |error| for σ = 0.
 
-    Smaller is better (there the sign is the opposite one).
+    Smaller is better; [G07] uses the opposite sign.
     """
     return defined_mean(crps_terms(*checked_pair(error, variance)))
 
 
 def crps_terms(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The continuous ranked probability score of each entry."""
+    """Continuous ranked probability score of each entry."""
     z = in_sigmas(error, variance)
     terms = error * erf(z / np.sqrt(2))  # σ z (2Φ(z) − 1), which has a limit
     with np.errstate(over="ignore"):
@@ -119,45 +119,45 @@ def crps_terms(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]
     return terms
 
 
-def coverage(error: ArrayLike, variance: ArrayLike, level: float) -> float:
-    """Fraction of |error| ≤ σ Φ⁻¹((1 + level)/2): of targets in the central interval of this probability.
+def coverage(error: ArrayLike, variance: ArrayLike, nominal: float) -> float:
+    """Fraction of targets in the central interval with this nominal coverage: |error| ≤ σ Φ⁻¹((1 + nominal)/2).
 
-    An interval of zero width covers nothing but an exact hit.
+    An interval of zero width covers only an exact hit.
     """
-    return float(coverage_curve(error, variance, [level]).observed[0])
+    return float(coverage_curve(error, variance, [nominal]).observed[0])
 
 
 def miscalibration_area(error: ArrayLike, variance: ArrayLike) -> float:
-    """[T20] ∫ |coverage(level) − level| d level from 0 to 1, by trapezoids between 100 levels. Zero to one half."""
-    return coverage_curve(error, variance, LEVELS).area
+    """[T20] ∫ |coverage(c) − c| dc from 0 to 1, by trapezoids between 100 nominal coverages c. Between 0 and 1/2."""
+    return coverage_curve(error, variance, CURVE_COVERAGES).area
 
 
 def rank_correlation(error: ArrayLike, variance: ArrayLike) -> float:
-    """Spearman's correlation of σ and |error|: Pearson's of their ranks; equal values share their mean rank."""
-    return spearman(_ranking(error, variance))
+    """Spearman's rank correlation of σ and |error|; ties share their mean rank."""
+    return spearman(*checked_pair(error, variance))
 
 
 def retention_area(error: ArrayLike, variance: ArrayLike) -> float:
     """Area under the error-retention (sparsification [I18]) curve: mean over k of MAE_k, k = 1 ... n.
 
-    MAE_k is the mean absolute error of the k entries with the smallest variances, averaged over the orders that equal
-    variances may have. Variances that say nothing give the MAE of all entries; useful ones less.
+    MAE_k is the mean absolute error of the k entries with the smallest variances, averaged over the possible orders of
+    ties. Uninformative variances give the MAE of all entries; informative ones give less.
     """
     return defined_mean(_ranking(error, variance).kept_mae())
 
 
-def auroc_of_worst(error: ArrayLike, variance: ArrayLike, worst: float = WORST) -> float:
+def auroc_of_worst(error: ArrayLike, variance: ArrayLike, worst: float = WORST_FRACTION) -> float:
     """Area under the receiver operating characteristic [F06] for finding the entries with the largest |error| by σ.
 
-    It is the probability that one of the worst has a larger variance than one of the others; equal ones count half.
+    This is the probability that one of the worst entries has a larger variance than one of the others; ties count half.
     """
     return auroc(_ranking(error, variance), worst)
 
 
 def require_spread(values: Float[np.ndarray, " n"]) -> None:
-    """Raise unless there are enough entries for them to differ."""
+    """Raise unless there are at least two entries."""
     if len(values) < 2:
-        raise UndefinedMetricError("one entry alone has no spread: it takes two at least")
+        raise UndefinedMetricError("a single entry has no spread: at least two are needed")
 
 
 def _ranking(error: ArrayLike, variance: ArrayLike) -> Ranking:

@@ -1,4 +1,4 @@
-"""All metrics of a model, of everything together and of parts: elements, magnitudes of forces, groups of structures."""
+"""Metrics of a model for all data and for slices: elements, force magnitudes, groups of structures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,51 +11,51 @@ from jaxtyping import Float, Int, Integer, UInt8
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
-from huefield.evaluation.scores import Remarks, Scores, scores_of_errors
-from huefield.evaluation.summaries import Summary, summary_of_errors, summary_of_lengths
+from huefield.evaluation.paper_metrics import PaperMetrics, Remarks, paper_metrics
+from huefield.evaluation.summaries import MetricSummary, summary_of_errors, summary_of_lengths
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.plain import plain_fields
 
 LARGEST_GROUPS = 20
-"""How many groups are told apart; the others are one part."""
+"""Number of groups that are slices of their own; the others form one slice."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """A part of the data."""
+    """Metrics of a part of the data."""
 
     kind: str
-    """``element``, ``force magnitude`` or ``group``: what the data were parted by."""
+    """Criterion: ``element``, ``force magnitude`` or ``group``."""
     label: str
-    energy: Scores | None
-    """None where the part has no energies of its own."""
-    forces: Scores | None
-    """Of components; None where the part has no forces."""
+    energy: PaperMetrics | None
+    """Metrics of energies; None for slices of atoms, or without energies."""
+    forces: PaperMetrics | None
+    """Metrics of force components; None without forces."""
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """How good one model is on some structures."""
+    """Metrics of one model on a set of structures."""
 
     name: str
-    energy: Summary | None
-    """Of structures, in eV; None where no energy was both predicted and observed."""
-    forces: Summary | None
-    """Of components, in eV/Å; None where no force was both predicted and observed."""
-    forces_per_atom: Summary | None
-    """Of atoms: the root mean square of the errors of the three components, and the mean of their variances."""
+    energy: MetricSummary | None
+    """Metrics of energies [eV]; None if no energy was both predicted and observed."""
+    forces: MetricSummary | None
+    """Metrics of force components [eV/Å]; None if no force was both predicted and observed."""
+    forces_per_atom: MetricSummary | None
+    """Metrics per atom: root mean square error of the three components, and their mean variance."""
     joint_nll: float | None
-    """Of the energy and all forces of a structure together, averaged over structures; None where it is not known."""
+    """Mean over structures of the joint negative log likelihood of energy and forces; None if unknown."""
     breakdown: tuple[Slice, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many structures are missing here, by the reason."""
+    """Number of skipped structures by reason."""
     remarks: tuple[str, ...] = ()
-    """What could not be told of the model as a whole, and why."""
+    """Remarks on metrics of the model as a whole."""
     joint_nll_interval: Interval | None = None
-    """From resampled structures; None if none was asked for."""
+    """Confidence interval from resampled structures; None unless requested."""
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON: None for what is NaN."""
+        """Fields for JSON, with None in place of NaN."""
         return plain_fields(self)
 
 
@@ -63,10 +63,10 @@ def summarise(predictions: Predictions, *, bins: int = 10, resamples: int = 0, s
     """All metrics of a model's predictions.
 
     Args:
-        predictions: Beside what was observed.
-        bins: Of reliability diagrams and of force magnitudes.
-        resamples: How many times structures are drawn anew for confidence intervals; zero for no intervals.
-        seed: Of these draws.
+        predictions: predictions with observed values.
+        bins: number of bins of reliability diagrams and of force magnitudes.
+        resamples: number of resamples for confidence intervals; zero for no intervals.
+        seed: seed of the resampling.
     """
     resampling = Resampling(resamples, seed, bins)
     forces = _Forces.of(predictions)
@@ -87,22 +87,22 @@ def summarise(predictions: Predictions, *, bins: int = 10, resamples: int = 0, s
 
 
 def breakdown(predictions: Predictions, bins: int = 10) -> tuple[Slice, ...]:
-    """Scores by element, by magnitude of the observed force on an atom, and by group.
+    """Metrics by element, by magnitude of the observed force on an atom, and by group.
 
-    Magnitudes are parted into bins of equal counts. The largest groups are told apart, the others are one part whose
-    label says how many they are; there are no groups where no structure names one.
+    Magnitudes have bins of equal counts. The largest groups are slices of their own; the others form one slice, whose
+    label has their number. Without groups in the data there are no such slices.
     """
     return _breakdown(predictions, _Forces.of(predictions), bins)
 
 
 @dataclass(frozen=True, eq=False)
 class _Forces:
-    """What was predicted and observed of forces."""
+    """Errors and variances of observed forces."""
 
     error: Float[np.ndarray, "A 3"]
     variance: Float[np.ndarray, "A 3"]
     magnitude: Float[np.ndarray, " A"]
-    """Of the observed force."""
+    """Magnitude of the observed force."""
     numbers: UInt8[np.ndarray, " A"]
     structure: Int[np.ndarray, " A"]
 
@@ -120,18 +120,18 @@ class _Forces:
         numbers, structure = predictions.structures.atomic_numbers[rows], predictions.structures.owners[rows]
         return cls(error, variance, np.linalg.norm(target, axis=1), numbers, structure)
 
-    def of_components(self, resampling: Resampling) -> Summary:
+    def of_components(self, resampling: Resampling) -> MetricSummary:
         return summary_of_errors(self.error, self.variance, np.repeat(self.structure, 3), resampling)
 
-    def of_atoms(self, resampling: Resampling) -> Summary:
+    def of_atoms(self, resampling: Resampling) -> MetricSummary:
         length = np.sqrt(np.einsum("ax,ax->a", self.error, self.error) / 3)
         return summary_of_lengths(length, self.variance.mean(1), self.structure, resampling)
 
-    def scores(self, rows: Int[np.ndarray, " part"], bins: int) -> Scores:
-        return scores_of_errors(self.error[rows].ravel(), self.variance[rows].ravel(), bins)
+    def scores(self, rows: Int[np.ndarray, " part"], bins: int) -> PaperMetrics:
+        return paper_metrics(self.error[rows].ravel(), self.variance[rows].ravel(), bins)
 
 
-def _energy(predictions: Predictions, resampling: Resampling) -> Summary | None:
+def _energy(predictions: Predictions, resampling: Resampling) -> MetricSummary | None:
     found = predictions.observed_energies()
     if found is None:
         return None
@@ -142,13 +142,13 @@ def _energy(predictions: Predictions, resampling: Resampling) -> Summary | None:
 def _joint_nll(
     predictions: Predictions, resampling: Resampling, remarks: Remarks
 ) -> tuple[float | None, Interval | None]:
-    """The mean over structures that have one, and its interval; infinite ones are left out, with a remark."""
+    """Mean over structures and its interval; infinite values are excluded, with a remark."""
     if predictions.joint_nll is None:
         return None, None
     known = predictions.joint_nll[~np.isnan(predictions.joint_nll)].astype(float)
     finite = known[np.isfinite(known)]
     if infinite := len(known) - len(finite):
-        remarks.found.append(f"joint_nll: {infinite} of {len(known)} structures are left out, theirs is infinite")
+        remarks.found.append(f"joint_nll: infinite for {infinite} of {len(known)} structures, which are excluded")
     if not len(finite):
         return None, None
     interval: Interval | None = None
@@ -159,7 +159,7 @@ def _joint_nll(
 
 
 def _not_predicted(predictions: Predictions) -> Iterator[str]:
-    """Remarks on structures that were observed, but not predicted by a model that predicts others."""
+    """Remarks on observed structures that the model did not predict."""
     block, energy, forces = predictions.structures, predictions.energy, predictions.forces
     if energy is not None:
         missing = int((block.has_energy & ~np.isfinite(energy.mean)).sum())
@@ -172,11 +172,11 @@ def _not_predicted(predictions: Predictions) -> Iterator[str]:
 
 def _unpredicted(name: str, missing: int, observed: int) -> Iterator[str]:
     if missing:
-        yield f"{name}: not predicted in {missing} of {observed} structures where they were observed"
+        yield f"{name}: not predicted for {missing} of {observed} structures with observed values"
 
 
 def _parts(labels: Integer[np.ndarray, " n"], count: int) -> Iterator[Int[np.ndarray, " part"]]:
-    """The numbers of the entries with label 0, 1, ..., rising."""
+    """Indices of the entries with label 0, 1, ..., each increasing."""
     order = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=count))
     yield from np.split(order, ends[:-1])
@@ -215,15 +215,15 @@ def _by_group(predictions: Predictions, forces: _Forces | None, bins: int) -> It
         yield Slice("group", label, energy, found)
 
 
-def _energy_scores(energies: Observed | None, rows: Int[np.ndarray, " part"] | None, bins: int) -> Scores | None:
+def _energy_scores(energies: Observed | None, rows: Int[np.ndarray, " part"] | None, bins: int) -> PaperMetrics | None:
     if energies is None or rows is None or not len(rows):
         return None
     error = np.subtract(energies.target[rows], energies.mean[rows], dtype=float)
-    return scores_of_errors(error, energies.variance[rows].astype(float), bins)
+    return paper_metrics(error, energies.variance[rows].astype(float), bins)
 
 
 def _largest_groups(groups: Sequence[str]) -> tuple[list[str], Int[np.ndarray, " n"]]:
-    """Labels of the parts, and the number of the part of each structure."""
+    """Labels of the slices, and the number of the slice of each structure."""
     names, group, counts = np.unique(np.array(groups, str), return_inverse=True, return_counts=True)
     if not any(names):
         return [], np.zeros(len(groups), np.int64)

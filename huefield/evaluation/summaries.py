@@ -1,6 +1,7 @@
 """All metrics and curves of one quantity in one object.
 
-Zero variances are counted, and left out of what divides by them or takes their logarithm (scores.py).
+Variances of zero are counted, and excluded from metrics that divide by them or take their logarithm (see
+paper_metrics.py).
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Interval, Resampling, bootstrap_intervals, coverage_name
 from huefield.evaluation.curves import (
-    LEVELS,
+    CURVE_COVERAGES,
     CoverageCurve,
     Reliability,
     RetentionCurve,
@@ -22,36 +23,36 @@ from huefield.evaluation.curves import (
     z_histogram,
 )
 from huefield.evaluation.entries import checked_pair, defined_mean
-from huefield.evaluation.ranking import WORST, Ranking, auroc, spearman
-from huefield.evaluation.scores import NAN, Noisy, Remarks, diagram, table
+from huefield.evaluation.paper_metrics import NAN, Noisy, Remarks, diagram, table
+from huefield.evaluation.ranking import WORST_FRACTION, Ranking, auroc, spearman
 from huefield.evaluation.sums import COVERAGES
 from huefield.support.checks import require_shape
 from huefield.support.plain import plain_fields
 
 POINTS = 100
-"""Of the retention curve."""
+"""Number of points of the retention curve."""
 NO_CURVE = CoverageCurve(np.zeros(0), np.zeros(0))
 NO_HISTOGRAM = ZHistogram(np.zeros(1), np.zeros(0))
 NORMAL_ONLY = ("nll", "rzv", "crps", "coverage", "miscalibration_area", "z_histogram")
-"""What has a meaning for normal errors only."""
+"""Metrics and curves that are defined for normal errors only."""
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """Of the central interval of one probability."""
+    """Coverage of one central interval."""
 
     nominal: float
     observed: float
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
-    """All metrics and curves. NaN, or a curve without points, for what cannot be computed; the remarks say why."""
+class MetricSummary:
+    """All metrics and curves. Undefined metrics are NaN, undefined curves have no points; the remarks say why."""
 
     count: int
-    """Entries: structures, force components, or atoms."""
+    """Number of entries: structures, force components, or atoms."""
     zero_variance: int
-    """Entries with a predicted variance of exactly zero."""
+    """Number of entries with a predicted variance of exactly zero."""
     mae: float
     rmse: float
     nll: float
@@ -66,22 +67,22 @@ class Summary:
     rank_correlation: float
     retention_area: float
     auroc: float
-    """For finding the worst errors."""
+    """Area under the ROC curve for finding the worst errors."""
     reliability: Reliability
     coverage_curve: CoverageCurve
     retention: RetentionCurve
     z_histogram: ZHistogram
     intervals: tuple[Interval, ...] = ()
-    """From resampled structures, with a probability of 95 %; empty if none were asked for."""
+    """95 % confidence intervals from resampled structures; empty unless requested."""
     remarks: tuple[str, ...] = ()
-    """What cannot be computed, or not as asked for, and why."""
+    """Metrics that are undefined or were computed in another way, and why."""
 
     def interval(self, metric: str) -> Interval | None:
-        """The interval of a metric, if there is one."""
+        """Confidence interval of a metric, if there is one."""
         return next((found for found in self.intervals if found.metric == metric), None)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON: None for what is NaN."""
+        """Fields for JSON, with None in place of NaN."""
         return plain_fields(self)
 
 
@@ -94,18 +95,18 @@ def summary(
     structure: ArrayLike | None = None,
     resamples: int = 0,
     seed: int = 0,
-) -> Summary:
-    """Metrics of predictions, arrays of any equal shape.
+) -> MetricSummary:
+    """Metrics of predictions, given as arrays of equal shape.
 
     Args:
-        mean: What was predicted.
-        variance: Its predicted variance, noise and members together.
-        target: What was observed.
-        bins: Of the reliability diagram.
-        structure: The number of the structure that each entry belongs to, for the intervals; without it each entry is
-            one of its own.
-        resamples: How many times structures are drawn anew for the intervals; zero for no intervals.
-        seed: Of these draws.
+        mean: predicted means.
+        variance: predicted total variances (noise plus members).
+        target: observed values.
+        bins: number of bins of the reliability diagram.
+        structure: number of the structure of each entry, for the confidence intervals; None if each entry is a
+            structure of its own.
+        resamples: number of resamples for confidence intervals; zero for no intervals.
+        seed: seed of the resampling.
     """
     require_shape("target", target, np.shape(mean))
     require_shape("variance", variance, np.shape(mean))
@@ -115,30 +116,30 @@ def summary(
 
 def summary_of_errors(
     error: ArrayLike, variance: ArrayLike, structure: ArrayLike | None, resampling: Resampling
-) -> Summary:
-    """The same from errors."""
+) -> MetricSummary:
+    """Metrics from errors (target − mean)."""
     values, spread = checked_pair(error, variance)
     return _with_intervals(_summarised(values, spread, resampling.bins), values, spread, structure, resampling)
 
 
 def summary_of_lengths(
     length: ArrayLike, variance: ArrayLike, structure: ArrayLike | None, resampling: Resampling
-) -> Summary:
-    """The same from errors that are lengths of vectors, without what has a meaning for normal errors only."""
+) -> MetricSummary:
+    """Metrics from errors that are lengths of vectors, without those that are defined for normal errors only."""
     values, spread = checked_pair(length, variance)
     point = _without_normal(_summarised(values, spread, resampling.bins))
     return _with_intervals(point, values, spread, structure, resampling)
 
 
-def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> Summary:
+def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> MetricSummary:
     remarks, noisy = Remarks(), Noisy.of(error, variance)
     reliability = diagram(noisy, bins, remarks)
     scores = table(error, variance, noisy, reliability, remarks)
     histogram = remarks.attempt("z_histogram", lambda: noisy.measure(z_histogram), NO_HISTOGRAM)
     crps = remarks.attempt("crps", lambda: metrics.crps(error, variance), NAN)
-    curve, levels = (coverage_curve(error, variance, found) for found in (LEVELS, np.array(COVERAGES)))
+    curve, tabulated = (coverage_curve(error, variance, each) for each in (CURVE_COVERAGES, np.array(COVERAGES)))
     ranking = Ranking.of(error, variance)
-    return Summary(
+    return MetricSummary(
         count=scores.count,
         zero_variance=scores.zero_variance,
         mae=scores.mae,
@@ -149,12 +150,12 @@ def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"
         cv=scores.cv,
         rmv=scores.rmv,
         crps=crps,
-        coverage=tuple(Coverage(*map(float, pair)) for pair in zip(levels.nominal, levels.observed, strict=True)),
+        coverage=tuple(Coverage(*map(float, pair)) for pair in zip(tabulated.nominal, tabulated.observed, strict=True)),
         miscalibration_area=curve.area,
         sharpness=scores.rmv,
-        rank_correlation=remarks.attempt("rank_correlation", lambda: spearman(ranking), NAN),
+        rank_correlation=remarks.attempt("rank_correlation", lambda: spearman(error, variance), NAN),
         retention_area=remarks.attempt("retention_area", lambda: defined_mean(ranking.kept_mae()), NAN),
-        auroc=remarks.attempt("auroc", lambda: auroc(ranking, WORST), NAN),
+        auroc=remarks.attempt("auroc", lambda: auroc(ranking, WORST_FRACTION), NAN),
         reliability=reliability,
         coverage_curve=curve,
         retention=retention_of(ranking, POINTS),
@@ -163,29 +164,29 @@ def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"
     )
 
 
-def _without_normal(point: Summary) -> Summary:
-    """Without what has a meaning for normal errors only."""
+def _without_normal(point: MetricSummary) -> MetricSummary:
+    """Remove metrics that are defined for normal errors only."""
     kept = tuple(remark for remark in point.remarks if remark.split(":")[0] not in NORMAL_ONLY)
     return replace(
         point,
         nll=NAN,
         rzv=NAN,
         crps=NAN,
-        coverage=tuple(Coverage(level, NAN) for level in COVERAGES),
+        coverage=tuple(Coverage(nominal, NAN) for nominal in COVERAGES),
         miscalibration_area=NAN,
         coverage_curve=NO_CURVE,
         z_histogram=NO_HISTOGRAM,
-        remarks=(*kept, f"{', '.join(NORMAL_ONLY)}: have no meaning for lengths of vectors, which are not normal"),
+        remarks=(*kept, f"{', '.join(NORMAL_ONLY)}: undefined for lengths of vectors, which are not normal"),
     )
 
 
 def _with_intervals(
-    point: Summary,
+    point: MetricSummary,
     error: Float[np.ndarray, " n"],
     variance: Float[np.ndarray, " n"],
     structure: ArrayLike | None,
     resampling: Resampling,
-) -> Summary:
+) -> MetricSummary:
     if not resampling.resamples:
         return point
     owner = np.arange(len(error)) if structure is None else np.ravel(structure)
@@ -196,7 +197,7 @@ def _with_intervals(
     return replace(point, intervals=tuple(known), remarks=(*point.remarks, *remarks.found))
 
 
-def _value(point: Summary, metric: str) -> float:
-    """The metric that an interval is about."""
+def _value(point: MetricSummary, metric: str) -> float:
+    """Value of the metric of an interval."""
     covered = {coverage_name(found.nominal): found.observed for found in point.coverage}
     return covered[metric] if metric in covered else getattr(point, metric)

@@ -1,13 +1,10 @@
 """HTML page of a table, with our rows beside the published ones."""
 
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
-from huefield.evaluation.report.markup import Cell, Part, Row, Rows, image, row_head
-from huefield.evaluation.report.markup import table as html_table
-from huefield.evaluation.report.page import page_of
-from huefield.evaluation.report.tables import PAPER, UNKNOWN, number
+from huefield.evaluation.report.html import Block, Cell, HtmlTable, Paragraph, Picture, RowGroup, Section, page_of
+from huefield.evaluation.report.tables import PAPER_METRICS, UNKNOWN, number
 from huefield.reproduce.published import METRICS, PUBLISHED
 from huefield.reproduce.table import (
     AFTER,
@@ -46,18 +43,18 @@ def write_page(path: Path, table: Table, figures: Sequence[Path], notes: Sequenc
         figures: files that :func:`save_table_figures` wrote.
         notes: sentences below the title.
     """
-    parts = [
-        Part("paper", "The table of the paper", _paper(table)),
-        Part("figures", "Figures", "\n".join(_figure(figure) for figure in figures if figure.suffix == ".png")),
-        *(Part(test, f"Against white noise: {title}", _against(table, test)) for test, title in table.tests.items()),
-        Part("calibration", "Before and after calibration", _calibrations(table)),
+    sections = [
+        Section("paper", "The table of the paper", _paper(table)),
+        Section("figures", "Figures", [_figure(figure) for figure in figures if figure.suffix == ".png"]),
+        *(Section(test, f"Against white noise: {title}", _against(table, test)) for test, title in table.tests.items()),
+        Section("calibration", "Before and after calibration", _calibrations(table)),
     ]
     title = f"Coherent energy and force uncertainty: {table.title}"
-    write_bytes(path, page_of(title, notes, [part for part in parts if part.body]).encode())
+    write_bytes(path, page_of(title, notes, sections).encode())
 
 
-def _figure(path: Path) -> str:
-    return image(path, *CAPTIONS[path.stem.split("-")[0]])
+def _figure(path: Path) -> Picture:
+    return Picture(path, *CAPTIONS[path.stem.split("-")[0]])
 
 
 def _cell(found: SeedMean, digits: int | None, *, first: bool = False) -> Cell:
@@ -65,43 +62,51 @@ def _cell(found: SeedMean, digits: int | None, *, first: bool = False) -> Cell:
     return Cell(number(found.mean, digits), margin, first=first)
 
 
-def _paper(table: Table) -> str:
+def _row_head(text: str) -> Cell:
+    return Cell(text, kind="row head")
+
+
+def _paper(table: Table) -> list[Block]:
     """Our rows above the published ones, for energies and for forces."""
     bodies = []
     for quantity in QUANTITIES:
-        ours: list[Row] = [
+        ours: list[list[Cell]] = [
             [
-                row_head(table.titled(row)),
+                _row_head(table.titled(row)),
                 *(
                     _cell(table.mean(row, table.first_test, quantity, name), metric.digits)
-                    for name, metric in zip(METRICS, PAPER, strict=True)
+                    for name, metric in zip(METRICS, PAPER_METRICS, strict=True)
                 ),
             ]
             for row in table.rows
         ]
-        theirs: list[Row] = [
+        theirs: list[list[Cell]] = [
             [
-                row_head(f"{row.data}: {row.row}"),
+                _row_head(f"{row.data}: {row.row}"),
                 *(
                     Cell(number(getattr(row, quantity)[name], published_digits(metric)))
-                    for name, metric in zip(METRICS, PAPER, strict=True)
+                    for name, metric in zip(METRICS, PAPER_METRICS, strict=True)
                 ),
             ]
             for row in PUBLISHED
         ]
-        bodies += [Rows(f"{TITLES[quantity]}: {table.title}", ours), Rows(f"{TITLES[quantity]}: the paper", theirs)]
-    heads = [Cell("model", words=True), *(Cell(f"{m.heading} {m.better}".strip()) for m in PAPER)]
-    return (
-        "<p>Uncalibrated ensembles on the test set with the distribution of the training data. Means over seeds of the "
-        "data split; small numbers are half widths of 95 % intervals over seeds.</p>" + html_table(heads, bodies)
+        bodies += [
+            RowGroup(f"{TITLES[quantity]}: {table.title}", ours),
+            RowGroup(f"{TITLES[quantity]}: the paper", theirs),
+        ]
+    heads = [Cell("model", kind="words"), *(Cell(f"{m.heading} {m.better}".strip()) for m in PAPER_METRICS)]
+    explained = Paragraph(
+        "Uncalibrated ensembles on the test set with the distribution of the training data. Means over seeds of the "
+        "data split; small numbers are half widths of 95 % intervals over seeds."
     )
+    return [explained, HtmlTable(heads, bodies)]
 
 
-def _against(table: Table, test: str) -> str:
+def _against(table: Table, test: str) -> list[Block]:
     """Differences of NLL and ENCE to white noise, seed by seed."""
-    rows: list[Row] = [
+    rows: list[list[Cell]] = [
         [
-            row_head(table.titled(row)),
+            _row_head(table.titled(row)),
             *(
                 _cell(table.mean(row, test, quantity, metric, less=REFERENCE), 3, first=metric == "nll")
                 for quantity in QUANTITIES
@@ -119,23 +124,23 @@ def _against(table: Table, test: str) -> str:
         for row in table.rows
         if table.seeds(row)
     ]
-    heads = [Cell("model", words=True), *(Cell(text) for text in ("NLL", "ENCE") * 2), Cell("energy"), Cell("force")]
+    heads = [Cell("model", kind="words"), *(Cell(text) for text in ("NLL", "ENCE") * 2), Cell("energy"), Cell("force")]
     groups = [("", 1), ("energies, minus white", 2), ("forces, minus white", 2), ("RMSE", 2), ("joint NLL", 3)]
     joint = ["value" if other is None else name for name, other in JOINT.items()]
-    return html_table([*heads, *map(Cell, joint)], [Rows("", rows)], groups)
+    return [HtmlTable([*heads, *map(Cell, joint)], [RowGroup("", rows)], groups)]
 
 
-def _calibrations(table: Table) -> str:
+def _calibrations(table: Table) -> list[Block]:
     """NLL and ENCE of each row with each calibration method."""
     bodies = []
     for quantity in QUANTITIES:
         for metric in ("nll", "ence"):
-            rows: list[Row] = []
+            rows: list[list[Cell]] = []
             for row in table.rows:
                 found = [table.mean(row, table.first_test, quantity, metric, method=m) for m in METHODS]
                 rows.append(
-                    [row_head(table.titled(row)), *(_cell(e, 2) if e.mean == e.mean else Cell(UNKNOWN) for e in found)]
+                    [_row_head(table.titled(row)), *(_cell(e, 2) if e.mean == e.mean else Cell(UNKNOWN) for e in found)]
                 )
-            bodies.append(Rows(f"{TITLES[quantity]}: {metric.upper()}", rows))
-    remarks = "".join(f"<p>{escape(remark)}</p>" for remark in table.remarks())
-    return html_table([Cell("model", words=True), *(Cell(AFTER[m]) for m in METHODS)], bodies) + remarks
+            bodies.append(RowGroup(f"{TITLES[quantity]}: {metric.upper()}", rows))
+    heads = [Cell("model", kind="words"), *(Cell(AFTER[m]) for m in METHODS)]
+    return [HtmlTable(heads, bodies), *map(Paragraph, table.remarks())]

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.stats import t as student
 
-from huefield.evaluation.report.tables import PAPER, UNKNOWN, Metric, markdown_rows, number
+from huefield.evaluation.report.tables import PAPER_METRICS, UNKNOWN, Metric, markdown_rows, number
 from huefield.reproduce.plan import AbstractSize, Job
 from huefield.reproduce.published import METRICS, PUBLISHED
 from huefield.reproduce.rows import ROWS
@@ -242,11 +242,11 @@ class Table:
 
 def paper_table(table: Table) -> str:
     """Format the results like the paper's table, as Markdown, with the published rows below ours."""
-    heads = [f"{q}: {m.heading}" if m is PAPER[0] else m.heading for q in ("E", "F") for m in PAPER]
+    heads = [f"{q}: {m.heading}" if m is PAPER_METRICS[0] else m.heading for q in ("E", "F") for m in PAPER_METRICS]
     lines: list[list[str]] = []
     for row in table.rows:
         values = (table.mean(row, table.first_test, q, name) for q in QUANTITIES for name in METRICS)
-        digits = [m.digits for _ in QUANTITIES for m in PAPER]
+        digits = [m.digits for _ in QUANTITIES for m in PAPER_METRICS]
         lines.append([table.titled(row), *(e.text(d) for e, d in zip(values, digits, strict=True))])
     lines += _published_lines()
     return markdown_rows(heads, lines)
@@ -257,7 +257,7 @@ def _published_lines() -> Iterator[list[str]]:
         numbers = [
             (values[name], published_digits(m))
             for values in (row.energy, row.forces)
-            for name, m in zip(METRICS, PAPER, strict=True)
+            for name, m in zip(METRICS, PAPER_METRICS, strict=True)
         ]
         yield [f"*paper, {row.data}: {row.row}*", *(number(value, digits) for value, digits in numbers)]
 

@@ -11,7 +11,7 @@ import jax
 from huefield import __version__
 from huefield.evaluation.calibrate import fit_calibration, fit_gamma, with_gamma_times
 from huefield.evaluation.slices import Evaluation, summarise
-from huefield.evaluation.summaries import Summary
+from huefield.evaluation.summaries import MetricSummary
 from huefield.model.forcefield import Ensemble
 from huefield.model.modelfile import load
 from huefield.noise import ColoredNoise
@@ -180,6 +180,6 @@ def scores(found: Evaluation) -> dict[str, Any]:
     }
 
 
-def _kept(summary: Summary) -> dict[str, Any]:
+def _kept(summary: MetricSummary) -> dict[str, Any]:
     curve = {"rmv": summary.reliability.rmv, "rmse": summary.reliability.rmse}
     return rounded({**{name: getattr(summary, name) for name in KEPT}, "reliability": curve}, DIGITS)

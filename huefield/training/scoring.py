@@ -9,7 +9,7 @@ import numpy as np
 from huefield.core import Gaussian, Labels
 from huefield.data.batches.batching import BatchShape, choose_shapes
 from huefield.data.batches.prepared import Prepared
-from huefield.evaluation.scores import Scores, scores_of_errors
+from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.model.forcefield import Ensemble
 from huefield.model.typical import PartOfUncertainty, TypicalUncertainty
 from huefield.support.plain import plain_fields
@@ -22,9 +22,9 @@ BINS = 10
 class EnsembleScores:
     """Of the whole ensemble, noise and spread of members together."""
 
-    energy: Scores
+    energy: PaperMetrics
     """In eV."""
-    forces: Scores
+    forces: PaperMetrics
     """Of components, in eV/Å."""
 
     def as_dict(self) -> dict[str, object]:
@@ -43,7 +43,7 @@ def score(ensemble: Ensemble, data: Prepared, shapes: tuple[BatchShape, ...]) ->
         found = np.stack([labels.forces - mean.forces, variance.forces]).astype(np.float64)
         forces.append(found[:, atoms].reshape(2, -1))
     pairs = (np.concatenate(kind, axis=1) for kind in (energy, forces))
-    return EnsembleScores(*(scores_of_errors(error, variance, BINS) for error, variance in pairs))
+    return EnsembleScores(*(paper_metrics(error, variance, BINS) for error, variance in pairs))
 
 
 def typical_uncertainty(

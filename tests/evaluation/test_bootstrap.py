@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from huefield.evaluation.bootstrap import (
-    Estimate,
+    ResampledMetric,
     Resampling,
     bootstrap_intervals,
     draws,
@@ -11,8 +11,8 @@ from huefield.evaluation.bootstrap import (
     resampled,
 )
 from huefield.evaluation.entries import UndefinedMetricError
-from huefield.evaluation.summaries import Summary, summary
-from huefield.evaluation.sums import Owners, Sums, sums_by_structure
+from huefield.evaluation.summaries import MetricSummary, summary
+from huefield.evaluation.sums import MetricSums, Owners, sums_by_structure
 
 STRUCTURES, ATOMS = 120, 6
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -28,12 +28,12 @@ def _columns(seed: int, zeros: int = 3) -> Columns:
     return error, variance, np.repeat(np.arange(STRUCTURES), ATOMS)
 
 
-def _sums(columns: Columns) -> Sums:
+def _sums(columns: Columns) -> MetricSums:
     error, variance, structure = columns
     return sums_by_structure(error, variance, Owners(structure, STRUCTURES), bins=10)
 
 
-def _value(found: Summary, metric: str) -> float:
+def _value(found: MetricSummary, metric: str) -> float:
     if metric.startswith("coverage_"):
         return next(c.observed for c in found.coverage if f"coverage_{100 * c.nominal:.0f}" == metric)
     return getattr(found, metric)
@@ -87,7 +87,10 @@ def test_interval_of_the_mean_of_structures() -> None:
 
 @pytest.mark.parametrize(
     ("count", "resamples", "kind", "message"),
-    [(1, 5, UndefinedMetricError, "there is one structure only"), (3, 1, ValueError, "at least two resamples")],
+    [
+        (1, 5, UndefinedMetricError, "a single structure cannot be resampled"),
+        (3, 1, ValueError, "resamples must be at least 2"),
+    ],
 )
 def test_a_mean_without_an_interval_says_why(count: int, resamples: int, kind: type, message: str) -> None:
     with pytest.raises(kind, match=message):
@@ -147,11 +150,11 @@ def test_undefined_metrics_have_no_interval() -> None:
 
 
 def test_a_metric_that_no_resample_determines_has_an_empty_interval() -> None:
-    found = Estimate("nll", np.array([np.nan, np.inf])).interval()
+    found = ResampledMetric("nll", np.array([np.nan, np.inf])).interval()
     assert np.isnan([found.low, found.high]).all()
 
 
 def test_one_structure_has_no_intervals_and_a_remark() -> None:
     found = summary(np.zeros(30), np.arange(1.0, 31.0), np.arange(30.0), structure=np.zeros(30, int), resamples=20)
     assert found.intervals == ()
-    assert found.remarks == ("intervals: there is one structure only, nothing to resample",)
+    assert found.remarks == ("intervals: a single structure cannot be resampled",)

@@ -38,10 +38,10 @@ def test_equal_variances_stay_together(variance: list[float], bins: int, counts:
     assert all(len(set(number[shuffled == value])) == 1 for value in variance)
 
 
-@pytest.mark.parametrize("levels_of_variance", [3, 17, 1000])
-def test_reliability_does_not_depend_on_the_order_of_the_input(levels_of_variance: int) -> None:
-    rng = np.random.default_rng(levels_of_variance)
-    variance, error = rng.integers(1, levels_of_variance + 1, 500).astype(float), rng.standard_normal(500)
+@pytest.mark.parametrize("distinct_variances", [3, 17, 1000])
+def test_reliability_does_not_depend_on_the_order_of_the_input(distinct_variances: int) -> None:
+    rng = np.random.default_rng(distinct_variances)
+    variance, error = rng.integers(1, distinct_variances + 1, 500).astype(float), rng.standard_normal(500)
     order = rng.permutation(500)
     one, other = reliability(error, variance, 10), reliability(error[order], variance[order], 10)
     np.testing.assert_array_equal(one.count, other.count)
@@ -95,15 +95,15 @@ def test_z_histogram_is_numpys() -> None:
     assert found.below == pytest.approx(np.mean(z < -5)) != 0
 
 
-@pytest.mark.parametrize("levels", [[0.5, 0.2], [-0.1, 0.5], [0.5, 1.5], [], [[0.5]], [np.nan]])
-def test_bad_levels_are_named(levels: ArrayLike) -> None:
-    with pytest.raises(ValueError, match="levels must be a row of rising probabilities between 0 and 1, but are"):
-        coverage_curve([1.0], [1.0], levels)
+@pytest.mark.parametrize("coverages", [[0.5, 0.2], [-0.1, 0.5], [0.5, 1.5], [], [[0.5]], [np.nan]])
+def test_bad_coverages_are_named(coverages: ArrayLike) -> None:
+    with pytest.raises(ValueError, match="coverages must be a list of increasing numbers between 0 and 1, but are"):
+        coverage_curve([1.0], [1.0], coverages)
 
 
 @pytest.mark.parametrize("edges", [[0.0], [1.0, 1.0], [2.0, 1.0], [[0.0, 1.0]]])
 def test_bad_edges_are_named(edges: ArrayLike) -> None:
-    with pytest.raises(ValueError, match="edges must be a row of at least two rising numbers, but are"):
+    with pytest.raises(ValueError, match="edges must be a list of at least two increasing numbers, but are"):
         z_histogram([1.0], [1.0], edges)
 
 

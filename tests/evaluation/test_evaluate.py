@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import huefield
 from huefield.cli.main import app
 from huefield.data.dataset import Part, open_part
-from huefield.evaluation.evaluate import judge
+from huefield.evaluation.evaluate import evaluate_predictions
 from huefield.model.calibration import ScaleCalibration
 from huefield.model.forcefield import Ensemble, ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
@@ -79,7 +79,9 @@ def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: 
 def test_predictions_in_a_file_are_judged_like_the_model(predictions: Predictions, tmp_path: Path) -> None:
     write_predictions(tmp_path / "mine.extxyz", predictions)
     again = read_predictions(tmp_path / "mine.extxyz")
-    judged = [judge([Predicted(each, None)], None, source="", resamples=0) for each in (predictions, again)]
+    judged = [
+        evaluate_predictions([Predicted(each, None)], None, source="", resamples=0) for each in (predictions, again)
+    ]
     first, second = (each.evaluations[0] for each in judged)
     for quantity in ("energy", "forces"):
         for metric in ("mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "auroc"):
@@ -125,7 +127,7 @@ def test_wrong_arguments_say_what_to_do(
 
 def test_one_structure_only(predictions: Predictions) -> None:
     one = predictions.select(np.arange(len(predictions)) == 7)
-    found = judge([Predicted(one, None)], None, source="test").evaluations[0].energy
+    found = evaluate_predictions([Predicted(one, None)], None, source="test").evaluations[0].energy
     assert found.count == 1
     assert found.mae > 0
     assert np.isnan(found.ence)
@@ -141,7 +143,7 @@ def test_what_is_missing_is_counted(predictions: Predictions) -> None:
         "mine: 80 of 120 structures have no energy to compare with",
         "mine: 1 of 120 structures have no forces to compare with",
     ]
-    judged = judge([Predicted(some, None)], None, source="test")
+    judged = evaluate_predictions([Predicted(some, None)], None, source="test")
     assert (judged.evaluations[0].energy.count, judged.evaluations[0].forces.count) == (40, 119 * 9)
 
 
@@ -177,11 +179,11 @@ def test_an_earlier_evaluation_is_replaced_as_a_whole(
         patch.setattr("huefield.evaluation.evaluate.write_predictions", interrupted)
         patch.setattr("huefield.evaluation.evaluate.save_figures", lambda *_, **__: [])
         with pytest.raises(KeyboardInterrupt):
-            judge([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+            evaluate_predictions([Predicted(predictions, None)], tmp_path, source="", resamples=0)
     assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(old)
     assert (tmp_path / "table.md").read_text() == "before"
     monkeypatch.setattr("huefield.evaluation.evaluate.save_figures", lambda *_, **__: [])
-    judge([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+    evaluate_predictions([Predicted(predictions, None)], tmp_path, source="", resamples=0)
     assert (tmp_path / "notes.txt").exists()
     assert [path.name for path in tmp_path.glob("predictions-*")] == ["predictions-mine.extxyz"]
     assert not (tmp_path / "figures" / "calibration.png").exists()
@@ -218,6 +220,8 @@ def test_members_are_written_if_asked_for(folder: Path, part: Part, tmp_path: Pa
 def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: Path) -> None:
     """Files of one would replace those of the other."""
     fewer = predictions.select(np.arange(120) < 100)
-    judged = judge([Predicted(predictions, None), Predicted(fewer, None)], None, source="test", resamples=0)
+    judged = evaluate_predictions(
+        [Predicted(predictions, None), Predicted(fewer, None)], None, source="test", resamples=0
+    )
     assert [each.name for each in judged.evaluations] == ["mine", "mine (2)"]
     assert judged.remarks[-1].startswith("the models are judged on different structures (mine 120, mine (2) 100)")

@@ -135,7 +135,7 @@ def test_zero_width_covers_exact_hits_only() -> None:
 
 
 def test_area_of_far_too_small_and_far_too_large_variances() -> None:
-    """The curve is 0 up to the last of 100 levels, or 1 from the second on, straight between them."""
+    """The curve is 0 up to the last of 100 coverages, or 1 from the second on, straight between them."""
     triangle, last = (98 / 99) ** 2 / 2, 98 / 99 / 99 / 2
     assert miscalibration_area([1.0, -1.0], [1e-12] * 2) == pytest.approx(triangle + last, rel=1e-12)
     assert miscalibration_area([1.0, -1.0], [1e12] * 2) == pytest.approx(triangle + last, rel=1e-12)
@@ -228,7 +228,7 @@ def test_bad_input_is_named(error: list[float], variance: list[float], message: 
 @pytest.mark.parametrize(
     ("variance", "message"),
     [
-        ([], "no variances to average: the array is empty"),
+        ([], "there are no variances: the array is empty"),
         ([1.0, -1.0], "variance must be non-negative, but is -1.0 at index 1"),
         ([1.0, np.inf], "variance must be finite, but is inf at index 1"),
     ],
@@ -242,8 +242,8 @@ def test_bad_variances_are_named(variance: list[float], message: str) -> None:
     ("compute", "message"),
     [
         (lambda: coefficient_of_variation([0.0, 0.0]), "all variances are zero"),
-        (lambda: coefficient_of_variation([4.0]), "one entry alone has no spread"),
-        (lambda: rzv([1.0], [4.0]), "one entry alone has no spread"),
+        (lambda: coefficient_of_variation([4.0]), "a single entry has no spread"),
+        (lambda: rzv([1.0], [4.0]), "a single entry has no spread"),
         (lambda: rank_correlation([1.0, 2.0], [1.0, 1.0]), "all variances are equal"),
         (lambda: rank_correlation([1.0, -1.0], [1.0, 2.0]), "all absolute errors are equal"),
         (lambda: auroc_of_worst([1.0, 1.0], [1.0, 2.0]), "all entries are among the worst"),
@@ -262,8 +262,8 @@ def test_what_has_no_value_says_why(compute: Callable[[], float], message: str) 
 @pytest.mark.parametrize(
     ("compute", "message"),
     [
-        (lambda: ence([1.0], [1.0], bins=0), "there must be at least one bin, but bins is 0"),
-        (lambda: coverage([1.0], [1.0], 95.0), r"rising probabilities between 0 and 1, but are \[95.\]"),
+        (lambda: ence([1.0], [1.0], bins=0), "bins must be at least 1, but is 0"),
+        (lambda: coverage([1.0], [1.0], 95.0), r"increasing numbers between 0 and 1, but are \[95.\]"),
         (lambda: auroc_of_worst([1.0, 2.0], [1.0, 2.0], 5.0), "must lie between 0 and 1, but is 5.0"),
     ],
 )

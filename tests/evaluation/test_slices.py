@@ -6,7 +6,7 @@ import pytest
 
 from huefield.core.structure import Block
 from huefield.evaluation.bootstrap import Resampling, interval_of_mean
-from huefield.evaluation.scores import Scores, scores_of_errors
+from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.evaluation.slices import breakdown, summarise
 from huefield.evaluation.summaries import summary
 from huefield.predict.predictions import Marginals, Predictions
@@ -38,13 +38,13 @@ def predictions() -> Predictions:
     return _predictions(("a", "b", "") * 20)
 
 
-def _forces(predictions: Predictions, atoms: np.ndarray, bins: int = 10) -> Scores:
+def _forces(predictions: Predictions, atoms: np.ndarray, bins: int = 10) -> PaperMetrics:
     assert predictions.forces is not None
     error = (predictions.structures.forces - predictions.forces.mean)[atoms]
-    return scores_of_errors(error.ravel(), predictions.forces.variance[atoms].ravel(), bins)
+    return paper_metrics(error.ravel(), predictions.forces.variance[atoms].ravel(), bins)
 
 
-def _same(found: Scores | None, expected: Scores) -> None:
+def _same(found: PaperMetrics | None, expected: PaperMetrics) -> None:
     assert found is not None
     assert found.remarks == expected.remarks
     numbers = (np.array(list(vars(scores).values())[:-1], float) for scores in (found, expected))
@@ -81,7 +81,7 @@ def test_groups_have_energies_and_forces(predictions: Predictions) -> None:
         _same(part.forces, _forces(predictions, atoms))
         chosen &= predictions.structures.has_energy
         error = predictions.structures.energy - predictions.energy.mean
-        _same(part.energy, scores_of_errors(error[chosen], predictions.energy.variance[chosen], 10))
+        _same(part.energy, paper_metrics(error[chosen], predictions.energy.variance[chosen], 10))
 
 
 def test_small_groups_are_taken_together() -> None:
@@ -163,7 +163,7 @@ def test_joint_nll_is_the_mean_of_what_is_known(predictions: Predictions) -> Non
     joint[2] = np.inf
     found = summarise(replace(predictions, joint_nll=joint))
     assert found.joint_nll == 2.5
-    assert found.remarks == ("joint_nll: 1 of 3 structures are left out, theirs is infinite",)
+    assert found.remarks == ("joint_nll: infinite for 1 of 3 structures, which are excluded",)
     assert found.joint_nll_interval is None
 
 
@@ -178,14 +178,14 @@ def test_one_joint_nll_has_no_interval_and_a_remark(predictions: Predictions) ->
     joint = np.append(np.full(59, np.nan), 1.0)
     found = summarise(replace(predictions, joint_nll=joint), resamples=50)
     assert (found.joint_nll, found.joint_nll_interval) == (1.0, None)
-    assert found.remarks == ("joint_nll: interval: there is one structure only, nothing to resample",)
+    assert found.remarks == ("joint_nll: interval: a single structure cannot be resampled",)
 
 
 def test_one_structure_only() -> None:
     found = summarise(_predictions(("a",)), resamples=10)
     assert found.energy is not None
     assert found.energy.mae == found.energy.rmse
-    assert "intervals: there is one structure only, nothing to resample" in found.energy.remarks
+    assert "intervals: a single structure cannot be resampled" in found.energy.remarks
     json.dumps(found.as_dict(), allow_nan=False)
 
 
@@ -217,8 +217,8 @@ def test_what_was_not_predicted_is_left_out_and_counted(predictions: Predictions
     hidden = replace(block, has_energy=block.has_energy & others, has_forces=block.has_forces & others)
     expected = summarise(replace(predictions, structures=hidden))
     assert found.remarks == (
-        "energies: not predicted in 1 of 59 structures where they were observed",
-        "forces: not predicted in 1 of 59 structures where they were observed",
+        "energies: not predicted for 1 of 59 structures with observed values",
+        "forces: not predicted for 1 of 59 structures with observed values",
     )
     assert {**found.as_dict(), "remarks": []} == expected.as_dict()
 

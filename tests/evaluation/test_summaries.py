@@ -9,8 +9,8 @@ from sklearn.metrics import mean_absolute_error, roc_auc_score, root_mean_square
 
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Resampling
-from huefield.evaluation.scores import scores_of_errors
-from huefield.evaluation.summaries import Summary, summary, summary_of_lengths
+from huefield.evaluation.paper_metrics import paper_metrics
+from huefield.evaluation.summaries import MetricSummary, summary, summary_of_lengths
 from huefield.support.plain import plain
 
 Columns = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -92,10 +92,10 @@ def test_zero_variances_are_counted_and_left_out() -> None:
     assert found.coverage[4].observed == pytest.approx((100 * alone.coverage[4].observed + 2) / 105)
     assert found.rmv == pytest.approx(alone.rmv * np.sqrt(100 / 105))
     np.testing.assert_allclose(found.z_histogram.density, alone.z_histogram.density)
-    assert found.remarks == ("zero_variance: 5 of 105 entries are left out of nll, rzv, ence and z-scores",)
+    assert found.remarks == ("zero_variance: 5 of 105 entries are excluded from nll, rzv, ence and z-scores",)
 
 
-def _undefined(found: Summary) -> set[str]:
+def _undefined(found: MetricSummary) -> set[str]:
     return {name for name in NUMBERS if np.isnan(getattr(found, name))}
 
 
@@ -114,7 +114,7 @@ def test_one_entry_has_what_makes_sense() -> None:
     assert (found.mae, found.rmse, found.rmv) == (2.0, 2.0, 2.0)
     assert _undefined(found) == {"rzv", "ence", "cv", "rank_correlation", "auroc"}
     assert len(found.remarks) == 5
-    assert "rzv: one entry alone has no spread: it takes two at least" in found.remarks
+    assert "rzv: a single entry has no spread: at least two are needed" in found.remarks
     assert (found.as_dict()["rzv"], found.as_dict()["cv"]) == (None, None)
     assert "ence: 1 entries with a variance above zero are too few for 10 bins" in found.remarks
 
@@ -161,12 +161,13 @@ def test_lengths_have_no_normal_metrics() -> None:
     assert all(np.isnan(covered.observed) for covered in found.coverage)
     assert found.ence < 0.03
     assert {interval.metric for interval in found.intervals} == set(NUMBERS) - _undefined(found)
-    assert found.remarks[0].startswith("nll, rzv, crps, coverage, miscalibration_area, z_histogram: have no meaning")
+    undefined = "nll, rzv, crps, coverage, miscalibration_area, z_histogram"
+    assert found.remarks[0].startswith(f"{undefined}: undefined for lengths of vectors")
 
 
 def test_scores_are_those_of_the_summary(columns: Columns) -> None:
     mean, variance, target = (column.ravel() for column in columns)
-    scores, whole = scores_of_errors(target - mean, variance, 10), summary(*columns)
+    scores, whole = paper_metrics(target - mean, variance, 10), summary(*columns)
     names = ("count", "zero_variance", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "remarks")
     assert scores.as_dict() == {name: plain(getattr(whole, name)) for name in names}
 
@@ -180,9 +181,9 @@ def test_scores_are_those_of_the_summary(columns: Columns) -> None:
         ({"mean": [1.0, np.nan]}, "error must be finite, but is nan at index 1"),
         ({"mean": [], "variance": [], "target": []}, "the array is empty"),
         ({"structure": [1], "resamples": 5}, r"structure must have shape \(2\), but has shape \(1,\)"),
-        ({"resamples": 1}, "intervals need at least two resamples, but resamples is 1"),
-        ({"resamples": -5}, "intervals need at least two resamples, but resamples is -5"),
-        ({"bins": 0}, "there must be at least one bin, but bins is 0"),
+        ({"resamples": 1}, "resamples must be at least 2 for confidence intervals, but is 1"),
+        ({"resamples": -5}, "resamples must be at least 2 for confidence intervals, but is -5"),
+        ({"bins": 0}, "bins must be at least 1, but is 0"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:

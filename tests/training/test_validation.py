@@ -12,7 +12,7 @@ from ase.io import write
 from huefield.data.batches.prepared import TAG, Prepared
 from huefield.data.dataset import FileData
 from huefield.data.references import AtomicReferences
-from huefield.evaluation.scores import scores_of_errors
+from huefield.evaluation.paper_metrics import paper_metrics
 from huefield.model.forcefield import Ensemble, ForceField
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import validation_batches
@@ -113,15 +113,15 @@ def test_nothing_is_said_about_noise_that_is_not_trained() -> None:
 
 
 def test_errors_of_nothing_and_without_noise() -> None:
-    nothing = scores_of_errors(np.zeros(0), np.zeros(0), BINS)
+    nothing = paper_metrics(np.zeros(0), np.zeros(0), BINS)
     assert nothing.count == 0
     assert np.isnan([nothing.mae, nothing.rmse, nothing.nll, nothing.rzv, nothing.rmv]).all()
-    plain = scores_of_errors(np.array([3.0, -4.0]), np.zeros(2), BINS)
+    plain = paper_metrics(np.array([3.0, -4.0]), np.zeros(2), BINS)
     assert (plain.mae, plain.rmse) == (3.5, pytest.approx(np.sqrt(12.5)))
     assert np.isnan(plain.nll)
 
 
 def test_one_structure_has_no_spread_of_z_scores() -> None:
-    found = scores_of_errors(np.array([0.3]), np.array([0.1]), BINS)
+    found = paper_metrics(np.array([0.3]), np.array([0.1]), BINS)
     assert (found.count, found.rmse) == (1, pytest.approx(0.3))
     assert np.isnan(found.rzv)

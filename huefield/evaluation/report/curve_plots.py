@@ -1,4 +1,4 @@
-"""Drawings of curves and parity on axes that the caller owns."""
+"""Curves and parity plots, drawn on axes of the caller."""
 
 import numpy as np
 from jaxtyping import Float
@@ -6,19 +6,19 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from huefield.evaluation.curves import CoverageCurve, Reliability, RetentionCurve, ZHistogram
+from huefield.evaluation.entries import Vector
 from huefield.support.plots import ALEATORIC, EPISTEMIC, MARKERS, MEAN, MODELS, TRUTH
 
-Row = Float[np.ndarray, " n"]
 FEW = 3000
-"""Points that can be drawn one by one."""
+"""Largest number of points that are drawn one by one."""
 WIDE_Z = 4.0
-"""Where z-score histograms end, at least."""
+"""Smallest range of z-score histograms."""
 
 
 def draw_reliability(
     ax: Axes, curve: Reliability, *, model: int = 0, label: str | None = None, faded: bool = False
 ) -> None:
-    """RMSE against RMV of each bin, both logarithmic; on the diagonal the variances are right."""
+    """RMSE against RMV of each bin, both logarithmic; correct variances lie on the diagonal."""
     color, marker = style_of(model, faded)
     drawn = (curve.rmv > 0) & (curve.rmse > 0)
     if not drawn.any():  # an unclipped line without points collapses the constrained layout
@@ -28,7 +28,7 @@ def draw_reliability(
 
 
 def draw_diagonal(ax: Axes, *values: Float[np.ndarray, " _"], logarithmic: bool = True) -> None:
-    """Square axes around all values, with a line of equality."""
+    """Square axes around all values, with the diagonal."""
     found = np.concatenate(values)
     found = found[np.isfinite(found) & ((found > 0) | (not logarithmic))]
     low, high = (float(found.min()), float(found.max())) if len(found) else (0.1, 1.0)
@@ -45,7 +45,7 @@ def draw_diagonal(ax: Axes, *values: Float[np.ndarray, " _"], logarithmic: bool 
 
 
 def label_decades(ax: Axes, name: str, limits: tuple[float, float]) -> None:
-    """Plain numbers at powers of ten, and at more places where there are too few of them."""
+    """Plain numbers as tick labels at powers of ten, with more ticks in between if the range is short."""
     axis = ax.xaxis if name == "x" else ax.yaxis
     ratio = limits[1] / limits[0]
     subs = (1,) if ratio > 300 else (1, 3) if ratio > 30 else (1, 2, 5) if ratio > 4 else (1, 1.5, 2, 3, 4, 5, 7)
@@ -55,7 +55,7 @@ def label_decades(ax: Axes, name: str, limits: tuple[float, float]) -> None:
 
 
 def draw_z_scores(ax: Axes, found: ZHistogram, *, model: int = 0) -> None:
-    """The histogram beside the unit normal, on a logarithmic scale that shows the tails; what is outside is stated."""
+    """Histogram with the standard normal density on a logarithmic scale; a text gives the fraction outside."""
     color, _ = style_of(model)
     ax.stairs(found.density, found.edges, fill=True, color=color, alpha=0.45, lw=0)
     ax.stairs(np.where(found.density > 0, found.density, np.nan), found.edges, color=color, lw=0.8)
@@ -74,7 +74,7 @@ def draw_z_scores(ax: Axes, found: ZHistogram, *, model: int = 0) -> None:
 def draw_coverage(
     ax: Axes, curve: CoverageCurve, *, model: int = 0, label: str | None = None, faded: bool = False
 ) -> None:
-    """Observed against nominal coverage: above the diagonal variances are too large, below it too small."""
+    """Observed against nominal coverage: variances are too large above the diagonal, too small below it."""
     color, marker = style_of(model, faded)
     every = max(1, len(curve.nominal) // 8)
     offset = (model * every // len(MARKERS)) % every
@@ -83,7 +83,7 @@ def draw_coverage(
 
 
 def frame_coverage(ax: Axes) -> None:
-    """Percentages on square axes."""
+    """Square axes in percent, with the diagonal."""
     ax.plot([0, 1], [0, 1], color=TRUTH, lw=0.7, ls="--", zorder=0)
     ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
     for axis in (ax.xaxis, ax.yaxis):
@@ -91,7 +91,7 @@ def frame_coverage(ax: Axes) -> None:
 
 
 def draw_retention(ax: Axes, curve: RetentionCurve, *, model: int = 0, label: str | None = None) -> None:
-    """Error of what is kept, and dotted the same for perfect knowledge of the errors."""
+    """Mean absolute error of the kept entries; dotted, the lower bound with known errors."""
     color, marker = style_of(model)
     ax.plot(
         curve.kept, curve.error, color=color, marker=marker, ms=3, markevery=max(1, len(curve.kept) // 8), label=label
@@ -99,8 +99,8 @@ def draw_retention(ax: Axes, curve: RetentionCurve, *, model: int = 0, label: st
     ax.plot(curve.kept, curve.oracle, color=color, lw=0.8, ls=":")
 
 
-def draw_parity(ax: Axes, observed: Row, predicted: Row, *, model: int = 0) -> None:
-    """Predicted against observed values; many of them as counts in hexagons."""
+def draw_parity(ax: Axes, observed: Vector, predicted: Vector, *, model: int = 0) -> None:
+    """Predicted against observed values: points, or hexagons with counts if there are many."""
     color, _ = style_of(model)
     draw_diagonal(ax, observed, predicted, logarithmic=False)
     if len(observed) <= FEW:
@@ -110,10 +110,10 @@ def draw_parity(ax: Axes, observed: Row, predicted: Row, *, model: int = 0) -> N
     ax.hexbin(observed, predicted, gridsize=70, bins="log", mincnt=1, extent=extent, cmap="cividis", lw=0.1)
 
 
-def draw_parts(ax: Axes, aleatoric_var: Row, epistemic_var: Row, *, bins: int = 20) -> None:
-    """Both parts of the uncertainty of entries in the order of their total uncertainty, in bins of equal counts.
+def draw_parts(ax: Axes, aleatoric_var: Vector, epistemic_var: Vector, *, bins: int = 20) -> None:
+    """Aleatoric and epistemic uncertainty in bins of equal counts, sorted by the total uncertainty.
 
-    A part that is zero everywhere is left out.
+    A part that is zero everywhere is not drawn.
     """
     order = np.argsort(aleatoric_var + epistemic_var, kind="stable")
     groups = np.array_split(order, min(bins, len(order)))
@@ -132,12 +132,12 @@ def draw_parts(ax: Axes, aleatoric_var: Row, epistemic_var: Row, *, bins: int = 
 
 
 def style_of(model: int, faded: bool = False) -> tuple[str, str]:
-    """Colour and marker of a model; grey where it is drawn for comparison only."""
+    """Colour and marker of a model; grey if it is drawn for comparison only."""
     return TRUTH if faded else MODELS[model % len(MODELS)], MARKERS[model % len(MARKERS)]
 
 
 def percent(fraction: float) -> str:
-    """A fraction in words, however small."""
+    """A fraction in percent with two significant digits."""
     return f"{100 * fraction:.2g} %"
 
 

@@ -5,13 +5,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from huefield.evaluation.entries import Vector
 from huefield.evaluation.report import curve_plots as draw
-from huefield.evaluation.report.panels import PANEL, QUANTITIES, Quantity, grid, row_of_panels, summaries, wrapped
+from huefield.evaluation.report.panels import (
+    PANEL,
+    QUANTITIES,
+    PlottedQuantity,
+    drawn_name,
+    grid,
+    row_of_panels,
+    summaries,
+    wrapped,
+)
 from huefield.evaluation.report.tables import number
 from huefield.evaluation.slices import Evaluation
 from huefield.predict.predictions import Predictions, linear_in_composition
@@ -23,14 +32,12 @@ DPI = 200
 KINDS = ("png", "pdf")
 """Files of each figure."""
 MOST_POINTS = 200_000
-"""Entries of a parity plot or of the parts of uncertainties; of more, these are chosen by lot."""
-
-Row = Float[np.ndarray, " n"]
+"""Largest number of entries in a plot; a random selection is shown if there are more."""
 
 
 @dataclass(frozen=True)
 class Caption:
-    """What a figure shows."""
+    """Title and caption of a figure."""
 
     title: str
     text: str
@@ -39,38 +46,38 @@ class Caption:
 CAPTIONS = {
     "reliability": Caption(
         "Reliability",
-        "Root mean squared error against root mean variance in bins of equal counts. On the dashed line the "
-        "uncertainty is as large as the error; above it the model is too sure of itself, below it too unsure.",
+        "Root mean squared error (RMSE) against root mean variance (RMV) in bins of equal counts. On the dashed line "
+        "the uncertainty matches the error; above it the model is overconfident, below it underconfident.",
     ),
     "z_scores": Caption(
         "z-scores",
-        "Errors divided by their predicted standard deviations; dashed the unit normal, which they follow if the "
-        "uncertainties are right and errors are normal. The scale is logarithmic to show the tails.",
+        "Errors divided by their predicted standard deviations. They follow the dashed standard normal density if the "
+        "uncertainties are right and the errors normal. The scale is logarithmic to show the tails.",
     ),
     "coverage": Caption(
         "Coverage",
-        "How many observed values lie in the central interval of a given probability. Above the dashed line intervals "
+        "Fraction of observed values in the central interval of a given probability. Above the dashed line intervals "
         "are too wide, below it too narrow.",
     ),
     "retention": Caption(
         "Retention",
-        "Mean absolute error of the most certain predictions, by how many of them are kept. Dotted: the same if the "
-        "true errors were known, which no uncertainty can beat.",
+        "Mean absolute error of the most certain predictions, as a function of the fraction that is kept. Dotted: the "
+        "lower bound, reached if entries are sorted by their true errors.",
     ),
     "parity": Caption(
         "Parity",
-        "Predicted against observed values, energies relative to a fit of one energy for each element. Of very many "
-        "values, those shown were chosen by lot.",
+        "Predicted against observed values; energies relative to a fit of one energy per element. Very large data sets "
+        "are shown as a random selection.",
     ),
     "uncertainty_parts": Caption(
         "Aleatoric and epistemic uncertainty",
-        "Standard deviations of the noise (aleatoric) and of the disagreement of members (epistemic), root mean square "
-        "in bins of equal counts from the most certain to the most uncertain prediction.",
+        "Standard deviations of the noise (aleatoric) and of the ensemble members (epistemic): root mean squares in "
+        "bins of equal counts, from the most certain to the most uncertain prediction.",
     ),
     "calibration": Caption(
         "Before and after calibration",
-        "Reliability and coverage with the uncertainties as the model was trained (before, grey) and as it is now "
-        "(after).",
+        "Reliability and coverage with the uncertainties of the uncalibrated model (before, grey) and of the "
+        "calibrated model (after).",
     ),
 }
 
@@ -82,18 +89,18 @@ def save_figures(
     *,
     before: Sequence[Evaluation] = (),
 ) -> list[Path]:
-    """Draw all figures that there is something to show for into a folder; the files, PNG before PDF of each.
+    """Draw all figures that have data into a folder and return the files: for each figure PNG, then PDF.
 
     Args:
-        evaluations: Of the models, in the order of ``predictions``.
-        predictions: Of the same models.
-        folder: Made where it is missing.
-        before: Evaluations before calibration, under the names of those after it.
+        evaluations: evaluations of the models, in the order of ``predictions``.
+        predictions: predictions of the same models.
+        folder: created if it does not exist.
+        before: evaluations before calibration, with the same model names.
     """
     if len(evaluations) != len(predictions) or not evaluations:
         raise HuefieldError(
-            f"there must be one evaluation for the predictions of each model, but there are {len(evaluations)} "
-            f"evaluations and {len(predictions)} predictions"
+            f"each model needs one evaluation and its predictions, but there are {len(evaluations)} evaluations and "
+            f"{len(predictions)} predictions"
         )
     figures = {
         "reliability": lambda: reliability_figure(evaluations),
@@ -108,13 +115,13 @@ def save_figures(
 
 
 def saved_figure(make: Callable[[], Figure | None], stem: Path) -> Iterator[Path]:
-    """Draw a figure, if there is one, as PNG and PDF; the files, as they are written."""
+    """Write a figure, if there is one, as PNG and PDF, and yield the files."""
     with publication_style():
         figure = make()
         if figure is None:
             return
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # the layout is found by now, and holds for both files
+        figure.set_layout_engine("none")  # the layout is final and is used for both files
         for path in (stem.with_suffix(f".{kind}") for kind in KINDS):
             with replacing(path) as temporary:
                 figure.savefig(temporary, dpi=DPI)
@@ -122,7 +129,7 @@ def saved_figure(make: Callable[[], Figure | None], stem: Path) -> Iterator[Path
 
 
 def reliability_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
-    """RMSE against RMV: a column for each model, a row for each quantity. Panels of a row share their limits."""
+    """RMSE against RMV: one column per model, one row per quantity. Panels of a row share their limits."""
     curves = summaries(evaluations, lambda found: len(found.reliability.rmv) > 0)
     figure, panels = grid([e.name for e in evaluations], curves)
     for quantity, row in curves.items():
@@ -137,7 +144,7 @@ def reliability_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
 
 
 def z_score_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
-    """Histograms: a column for each model, a row for each quantity."""
+    """Histograms of z-scores: one column per model, one row per quantity."""
     curves = summaries(evaluations, lambda found: len(found.z_histogram.density) > 0)
     figure, panels = grid([e.name for e in evaluations], curves)
     for quantity, row in curves.items():
@@ -148,29 +155,30 @@ def z_score_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
 
 
 def coverage_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
-    """Observed against nominal coverage: a panel for each quantity with all models."""
+    """Observed against nominal coverage: one panel per quantity with all models."""
     curves = summaries(evaluations, lambda found: len(found.coverage_curve.nominal) > 0)
     figure, panels = row_of_panels(curves)
     for quantity, row in curves.items():
         draw.frame_coverage(panels[quantity])
         panels[quantity].set(xlabel="nominal coverage", ylabel="observed coverage", title=quantity.title)
         for model, found in row.items():
-            draw.draw_coverage(panels[quantity], found.coverage_curve, model=model, label=evaluations[model].name)
+            name = drawn_name(evaluations[model].name)
+            draw.draw_coverage(panels[quantity], found.coverage_curve, model=model, label=name)
         panels[quantity].legend(loc="best")
     return figure
 
 
 def retention_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
-    """Error of what is kept: a panel for each quantity with all models."""
+    """Mean absolute error of the kept entries: one panel per quantity with all models."""
     curves = summaries(evaluations, lambda found: np.isfinite(found.retention_area))
     figure, panels = row_of_panels(curves)
     for quantity, row in curves.items():
         for model, found in row.items():
-            draw.draw_retention(panels[quantity], found.retention, model=model, label=evaluations[model].name)
+            name = drawn_name(evaluations[model].name)
+            draw.draw_retention(panels[quantity], found.retention, model=model, label=name)
         ax = panels[quantity]
-        ax.set(
-            xlabel="kept, the most certain first", ylabel=f"{quantity.word} MAE ({quantity.unit})", title=quantity.title
-        )
+        ax.set(xlabel="fraction kept, most certain first", ylabel=f"{quantity.word} MAE ({quantity.unit})")
+        ax.set_title(quantity.title)
         ax.set(xlim=(0, 1), ylim=(0, None))
         ax.xaxis.set_major_formatter(PercentFormatter(1.0))
         ax.legend(loc="best")
@@ -178,7 +186,7 @@ def retention_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
 
 
 def parity_figure(predictions: Sequence[Predictions]) -> Figure | None:
-    """Predicted against observed values: a column for each model, a row for each quantity."""
+    """Predicted against observed values: one column per model, one row per quantity."""
     pairs = {q: {i: pair for i, p in enumerate(predictions) if (pair := _pairs(p, q))} for q in QUANTITIES}
     pairs = {quantity: row for quantity, row in pairs.items() if row}
     figure, panels = grid([p.name for p in predictions], pairs)
@@ -193,7 +201,7 @@ def parity_figure(predictions: Sequence[Predictions]) -> Figure | None:
 
 
 def parts_figure(predictions: Sequence[Predictions]) -> Figure | None:
-    """Aleatoric and epistemic uncertainty of the models that know them: a column for each, a row for each quantity."""
+    """Aleatoric and epistemic uncertainty of models that have both: one column per model, one row per quantity."""
     parts = {q: {i: found for i, p in enumerate(predictions) if (found := _parts(p, q))} for q in QUANTITIES}
     parts = {quantity: row for quantity, row in parts.items() if row}
     figure, panels = grid([p.name for p in predictions], parts)
@@ -207,7 +215,7 @@ def parts_figure(predictions: Sequence[Predictions]) -> Figure | None:
 
 
 def calibration_figure(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> Figure | None:
-    """Reliability and coverage before and after: a row for each model, two panels for each quantity."""
+    """Reliability and coverage before and after calibration: one row per model, two panels per quantity."""
     earlier = {evaluation.name: evaluation for evaluation in before}
     pairs = [(earlier[e.name], e, model) for model, e in enumerate(after) if e.name in earlier]
     shown = [q for q in QUANTITIES if any(q.summary(e) and q.summary(b) for b, e, _ in pairs)]
@@ -222,7 +230,9 @@ def calibration_figure(before: Sequence[Evaluation], after: Sequence[Evaluation]
     return figure
 
 
-def _draw_calibration(axes: Sequence[Axes], quantity: Quantity, old: Evaluation, new: Evaluation, model: int) -> None:
+def _draw_calibration(
+    axes: Sequence[Axes], quantity: PlottedQuantity, old: Evaluation, new: Evaluation, model: int
+) -> None:
     before, after = quantity.summary(old), quantity.summary(new)
     if before is None or after is None:
         for ax in axes:
@@ -244,27 +254,27 @@ def _say(ax: Axes, text: str) -> None:
     ax.text(0.96, 0.05, text, ha="right", va="bottom", fontsize=6.5, transform=ax.transAxes)
 
 
-def _pairs(predictions: Predictions, quantity: Quantity) -> tuple[Row, Row] | None:
-    """Observed and predicted values; energies relative to a fit of one energy for each element."""
+def _pairs(predictions: Predictions, quantity: PlottedQuantity) -> tuple[Vector, Vector] | None:
+    """Observed and predicted values; energies relative to a fit of one energy per element."""
     energies = quantity.field == "energy"
     found = predictions.observed_energies() if energies else predictions.observed_forces()
     if found is None:
         return None
-    at = _by_lot(len(found.mean))
+    at = _random_selection(len(found.mean))
     target, mean = found.target[at].astype(float), found.mean[at].astype(float)
     base = linear_in_composition(predictions.structures.block(found.structure[at]), target) if energies else 0.0
     return target - base, mean - base
 
 
-def _parts(predictions: Predictions, quantity: Quantity) -> tuple[Row, Row] | None:
-    """Aleatoric and epistemic variances of all that was predicted."""
+def _parts(predictions: Predictions, quantity: PlottedQuantity) -> tuple[Vector, Vector] | None:
+    """Aleatoric and epistemic variances of all predictions."""
     found = quantity.marginals(predictions)
     if found is None or found.aleatoric_var is None or found.epistemic_var is None or not np.any(found.variance > 0):
         return None
     predicted = np.isfinite(found.mean)
-    at = _by_lot(int(predicted.sum()))
+    at = _random_selection(int(predicted.sum()))
     return found.aleatoric_var[predicted][at], found.epistemic_var[predicted][at]
 
 
-def _by_lot(count: int) -> slice | np.ndarray:
+def _random_selection(count: int) -> slice | np.ndarray:
     return slice(None) if count <= MOST_POINTS else np.random.default_rng(0).integers(0, count, MOST_POINTS)

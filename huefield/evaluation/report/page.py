@@ -1,8 +1,6 @@
-"""One page that shows how good models and their uncertainties are. It needs no network: everything is inside."""
+"""The report of an evaluation: one HTML page with metrics, figures and a structure viewer, which needs no network."""
 
-from collections.abc import Sequence
-from html import escape
-from importlib.resources import files
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,35 +8,55 @@ from ase.symbols import Symbols
 from jaxtyping import Float
 
 from huefield.core.structure import Structure
-from huefield.evaluation.report import panels
+from huefield.evaluation.paper_metrics import PaperMetrics
+from huefield.evaluation.report.chemiscope import NoViewerError, chemiscope_program
 from huefield.evaluation.report.figures import CAPTIONS, Caption
-from huefield.evaluation.report.markup import Cell, Part, Row, Rows, folded, image, packed, remarks, row_head, table
+from huefield.evaluation.report.html import (
+    Block,
+    Cell,
+    Folded,
+    Heading,
+    HtmlTable,
+    Paragraph,
+    Picture,
+    Remarks,
+    RowGroup,
+    Section,
+    ViewerPanels,
+    ViewerScripts,
+    page_of,
+)
+from huefield.evaluation.report.panels import QUANTITIES
 from huefield.evaluation.report.selection import Selection, StructureScores, choose_structures, grouped_digits
 from huefield.evaluation.report.tables import (
-    BEYOND,
-    COVERAGE,
-    PAPER,
+    COVERAGE_METRICS,
+    MORE_METRICS,
+    PAPER_METRICS,
     UNKNOWN,
     Metric,
     joint_interval_text,
     joint_text,
     number,
 )
-from huefield.evaluation.report.viewer import NoViewerError, chemiscope_notices, chemiscope_program, make_viewer
-from huefield.evaluation.scores import Scores
+from huefield.evaluation.report.viewer import make_viewer
 from huefield.evaluation.slices import Evaluation, Slice
-from huefield.evaluation.summaries import Summary
+from huefield.evaluation.summaries import MetricSummary
 from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
-SHOWN = 500
-"""Structures in the viewer."""
-WORST = 10
-"""Structures in each table of the worst ones."""
+SHOWN_IN_VIEWER = 500
+"""Largest number of structures in the viewer."""
+WORST_SHOWN = 10
+"""Number of structures in each table of the worst ones."""
 CALIBRATION = "calibration"
 """The figure that has a section of its own."""
-QUANTITIES = tuple((f"{quantity.title} ({quantity.unit})", quantity.field) for quantity in panels.QUANTITIES)
+EXPLANATION = (
+    "One energy per structure and the components of the forces are compared. RZV is the standard deviation of the "
+    "z-scores (error divided by σ) and should be 1; ENCE is the mean relative difference between RMV and RMSE over "
+    "bins of equal counts and should be 0; RMV is the root mean variance and should equal the RMSE. Small numbers are "
+    "95 % confidence intervals from resampled structures."
+)
 
 
 def write_report(
@@ -51,179 +69,162 @@ def write_report(
     title: str = "Evaluation",
     notes: Sequence[str] = (),
 ) -> None:
-    """Write the page, whole or not at all.
-
-    Where the program of the viewer cannot be had, a sentence in its place says why.
+    """Write the page atomically. If the structure viewer is not available, a sentence in its place says why.
 
     Args:
-        path: Of the HTML file.
-        evaluations: Of the models.
-        predictions: Of the same models in the same order. The structures of the last one can be looked at.
-        figures: Files of ``save_figures``; those that are PNG are shown.
-        before: Evaluations before calibration, under the names of those after it.
-        title: Of the page.
-        notes: Sentences under the title: data, models, what was left out.
+        path: the HTML file.
+        evaluations: evaluations of the models.
+        predictions: predictions of the same models in the same order. The viewer shows structures of the last one.
+        figures: files that ``save_figures`` wrote; PNG files are shown.
+        before: evaluations before calibration, with the same model names.
+        title: title of the page.
+        notes: sentences below the title: data, models, skipped structures.
     """
     if not evaluations or len(evaluations) != len(predictions):
         raise HuefieldError(
             f"a report needs one evaluation for the predictions of each model, but there are {len(evaluations)} "
             f"evaluations and {len(predictions)} predictions"
         )
-    chosen = choose_structures(predictions[-1], SHOWN) if len(predictions[-1]) else None
-    viewer, programs = _viewer(predictions[-1], chosen) if chosen else ("", "")
-    parts = [
-        Part("metrics", "Metrics", _metrics(evaluations)),
-        Part("figures", "Figures", _figures(figures)),
-        Part("calibration", "Calibration before and after", _calibration(before, evaluations, figures)),
-        Part("worst", "Worst structures", _worst(predictions[-1], chosen) if chosen else ""),
-        Part("viewer", "Structures", viewer),
-        Part("parts", "Parts of the data", _breakdowns(evaluations)),
+    chosen = choose_structures(predictions[-1], SHOWN_IN_VIEWER) if len(predictions[-1]) else None
+    viewer, scripts = _viewer(predictions[-1], chosen) if chosen else ([], None)
+    sections = [
+        Section("metrics", "Metrics", _metrics(evaluations)),
+        Section("figures", "Figures", [_figure(path) for path in figures if _is_shown(path) and not _compares(path)]),
+        Section("calibration", "Calibration before and after", _calibration(before, evaluations, figures)),
+        Section("worst", "Worst structures", _worst(predictions[-1], chosen) if chosen else []),
+        Section("viewer", "Structures", viewer),
+        Section("parts", "Slices of the data", [Folded(e.name, list(_slices(e.breakdown))) for e in evaluations]),
     ]
-    page = page_of(title, notes, [part for part in parts if part.body], programs)
-    write_bytes(path, page.encode())
+    write_bytes(path, page_of(title, notes, sections, scripts).encode())
 
 
-def page_of(title: str, notes: Sequence[str], parts: Sequence[Part], programs: str = "") -> str:
-    """A page that is complete in itself; programs are scripts behind everything else."""
-    links = "".join(f'<a href="#{part.name}">{escape(part.title)}</a>' for part in parts)
-    lines = "".join(f"<p>{escape(note)}</p>" for note in notes)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{_resource('report.css')}</style>\n</head>\n<body>\n"
-        f"<header><h1>{escape(title)}</h1>{lines}</header>\n<nav><div>{links}</div></nav>\n<main>\n"
-        f"{''.join(part.html() for part in parts)}</main>\n"
-        "<footer>Made by huefield. This page is complete in itself and asks for nothing from the network.</footer>\n"
-        f"{programs}</body>\n</html>\n"
-    )
-
-
-def _resource(name: str) -> str:
-    return files("huefield.evaluation.report").joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _viewer(predictions: Predictions, chosen: Selection) -> tuple[str, str]:
-    """The section with the viewer, and its programs; the reason and nothing where there are none."""
+def _viewer(predictions: Predictions, chosen: Selection) -> tuple[list[Block], ViewerScripts | None]:
+    """The section with the viewer and its scripts, or the reason why it is not available."""
     try:
-        return _panels(predictions, chosen), _programs(predictions, chosen)
+        program = chemiscope_program()
     except NoViewerError as reason:
-        return f"<p>Structures cannot be shown here: {escape(str(reason))}.</p>", ""
+        return [Paragraph(f"The structure viewer is not available: {reason}.")], None
+    scripts = ViewerScripts.of(program.script, make_viewer(predictions, chosen).as_json(), program.notices)
+    return [ViewerPanels(predictions.name, chosen.description)], scripts
 
 
-def _programs(predictions: Predictions, chosen: Selection) -> str:
-    """Behind everything else, so that the page can be read before they run."""
-    notices = chemiscope_notices().replace("--", "- -").replace(">", "&gt;")
-    data = packed("chemiscope-data", make_viewer(predictions, chosen).as_json())
-    program = packed("chemiscope-program", chemiscope_program())
-    return f"<!--\n{notices}\n-->\n{program}{data}<script>\n{_resource('viewer.js')}</script>\n"
+def _metrics(evaluations: Sequence[Evaluation]) -> list[Block]:
+    remarks = list(dict.fromkeys(_remarks(evaluations)))
+    return [
+        Paragraph(EXPLANATION),
+        _table_of(evaluations, PAPER_METRICS),
+        *_joint(evaluations),
+        Heading("More metrics of the uncertainties"),
+        _table_of(evaluations, MORE_METRICS),
+        Heading("Observed coverage in percent of central intervals with a nominal coverage of"),
+        _table_of(evaluations, COVERAGE_METRICS),
+        *([Remarks(remarks)] if remarks else []),
+    ]
 
 
-def _metrics(evaluations: Sequence[Evaluation]) -> str:
-    more = _table_of(evaluations, BEYOND)
-    coverage = _table_of(evaluations, COVERAGE)
-    return (
-        "<p>Energies are compared for whole structures, forces by their components. RZV is the standard deviation of "
-        "the z-scores, errors divided by σ, and ought to be 1; ENCE ought to be 0; RMV ought to be as large as RMSE. "
-        "Small numbers are 95 % intervals, where structures were resampled.</p>"
-        f"{_table_of(evaluations, PAPER)}{_joint(evaluations)}<h3>More on the uncertainties</h3>{more}"
-        f"<h3>How many percent of observations lie in central intervals of</h3>{coverage}"
-        f"{remarks(_remarks(evaluations))}"
-    )
-
-
-def _joint(evaluations: Sequence[Evaluation]) -> str:
+def _joint(evaluations: Sequence[Evaluation]) -> Iterator[Block]:
     known = [
-        f"{escape(e.name)}: {joint_text(e)}" + (f" <small>({ends})</small>" if (ends := joint_interval_text(e)) else "")
+        f"{e.name}: {joint_text(e)}" + (f" ({ends})" if (ends := joint_interval_text(e)) else "")
         for e in evaluations
         if e.joint_nll is not None
     ]
-    return f"<p>Joint NLL of the energy and all forces of a structure: {'; '.join(known)}.</p>" if known else ""
+    if known:
+        yield Paragraph(f"Joint NLL of the energy and all forces of a structure: {'; '.join(known)}.")
 
 
-def _table_of(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -> str:
+def _table_of(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -> HtmlTable:
     parts = [
-        Rows(title, [[row_head(e.name), *_cells(found, metrics)] for e in evaluations if (found := getattr(e, field))])
-        for title, field in QUANTITIES
+        RowGroup(
+            f"{quantity.title} ({quantity.unit})",
+            [[_row_head(e.name), *_cells(found, metrics)] for e in evaluations if (found := quantity.summary(e))],
+        )
+        for quantity in QUANTITIES
     ]
     heads = [Cell(f"{m.heading} {m.better}".strip()) for m in metrics]
-    return table([Cell("model", words=True), *heads], [part for part in parts if part.rows])
+    return HtmlTable([_words("model"), *heads], [part for part in parts if part.rows])
 
 
-def _cells(found: Summary | None, metrics: Sequence[Metric]) -> list[Cell]:
+def _row_head(text: str) -> Cell:
+    return Cell(text, kind="row head")
+
+
+def _words(text: str) -> Cell:
+    return Cell(text, kind="words")
+
+
+def _cells(found: MetricSummary, metrics: Sequence[Metric]) -> list[Cell]:
     return [Cell(m.text(found), m.interval_text(found)) for m in metrics]
 
 
-def _remarks(evaluations: Sequence[Evaluation]) -> list[str]:
-    """What a reader must know about the numbers: left out structures, zero variances, what has no value."""
-    said = []
+def _remarks(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """Remarks on the metrics: skipped structures, zero variances, undefined metrics."""
     for e in evaluations:
-        said += [f"{e.name}: {_plural(count)} left out ({reason})" for reason, count in e.left_out.items()]
-        said += [f"{e.name}: {text}" for text in e.remarks]
-        for title, field in QUANTITIES:
-            found, name = getattr(e, field), f"{e.name}, {title.split(' (')[0].lower()}"
-            if found is None:
-                said.append(f"{name}: nothing was both predicted and observed")
-                continue
-            said += [f"{name}: {text}" for text in found.remarks]
-    return said
+        yield from (f"{e.name}: skipped {_plural(count)} ({reason})" for reason, count in e.left_out.items())
+        yield from (f"{e.name}: {text}" for text in e.remarks)
+        for quantity in QUANTITIES:
+            found, name = quantity.summary(e), f"{e.name}, {quantity.title.lower()}"
+            texts = ("no value was both predicted and observed",) if found is None else found.remarks
+            yield from (f"{name}: {text}" for text in texts)
 
 
 def _plural(count: int) -> str:
     return "1 structure" if count == 1 else f"{grouped_digits(count)} structures"
 
 
-def _figures(paths: Sequence[Path]) -> str:
-    return "\n".join(_figure(path) for path in paths if path.suffix == ".png" and path.stem != CALIBRATION)
+def _is_shown(path: Path) -> bool:
+    return path.suffix == ".png"
 
 
-def _figure(path: Path) -> str:
+def _compares(path: Path) -> bool:
+    """Whether the figure compares before and after calibration."""
+    return path.stem == CALIBRATION
+
+
+def _figure(path: Path) -> Picture:
     caption = CAPTIONS.get(path.stem, Caption(path.stem.replace("_", " "), ""))
-    return image(path, caption.title, caption.text)
+    return Picture(path, caption.title, caption.text)
 
 
-def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figures: Sequence[Path]) -> str:
+def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figures: Sequence[Path]) -> list[Block]:
     now = {e.name: e for e in after}
     pairs = [(e, now[e.name]) for e in before if e.name in now]
     if not pairs:
-        return ""
+        return []
     parts = []
-    for title, field in QUANTITIES:
+    for quantity in QUANTITIES:
         both = [(e, when) for pair in pairs for e, when in zip(pair, ("before", "after"), strict=True)]
-        known = [(e.name, when, found) for e, when in both if (found := getattr(e, field))]
-        rows: list[Row] = [
-            [row_head(name), Cell(when, words=True), *_cells(found, PAPER)] for name, when, found in known
-        ]
-        parts += [Rows(title, rows)] if rows else []
-    heads = [Cell("model", words=True), Cell("", words=True), *(Cell(m.heading) for m in PAPER)]
-    drawn = "".join(_figure(path) for path in figures if path.suffix == ".png" and path.stem == CALIBRATION)
-    return table(heads, parts) + drawn
+        known = [(e.name, when, found) for e, when in both if (found := quantity.summary(e))]
+        rows = [[_row_head(name), _words(when), *_cells(found, PAPER_METRICS)] for name, when, found in known]
+        parts += [RowGroup(f"{quantity.title} ({quantity.unit})", rows)] if rows else []
+    heads = [_words("model"), _words(""), *(Cell(m.heading) for m in PAPER_METRICS)]
+    drawn = [_figure(path) for path in figures if _is_shown(path) and _compares(path)]
+    return [HtmlTable(heads, parts), *drawn]
 
 
-def _worst(predictions: Predictions, chosen: Selection) -> str:
-    """Tables of the structures with the largest errors, which can be brought into the viewer."""
+def _worst(predictions: Predictions, chosen: Selection) -> list[Block]:
+    """Tables of the structures with the largest errors, with buttons that show them in the viewer."""
     scores = StructureScores(predictions)
-    tables = [
-        f"<h3>{title}</h3>{_worst_table(scores, ranking, chosen)}"
-        for title, ranking in (("By force error", scores.force_error), ("By energy error", scores.energy_error))
-        if np.isfinite(ranking).any()
-    ]
-    which = (
-        f"<p>Of {escape(predictions.name)}: errors, and beside them the standard deviations σ that were predicted. "
-        "Forces are root mean squares of all components, and lengths for the atom that is farthest off or most "
-        "uncertain. Numbers of structures are those in their file or store, from 0.</p>"
+    rankings = (("By force error", scores.force_error), ("By energy error", scores.energy_error))
+    known = [(title, ranking) for title, ranking in rankings if np.isfinite(ranking).any()]
+    if not known:
+        return []
+    explained = Paragraph(
+        f"Predictions of {predictions.name}: errors and predicted standard deviations σ. Forces: root mean square over "
+        "all components. Largest: length of the vector for the atom with the largest error or uncertainty. Numbers "
+        "count the structures of the file or store, from 0."
     )
-    return which + "".join(tables) if tables else ""
+    tables = [(Heading(title), _worst_table(scores, ranking, chosen)) for title, ranking in known]
+    return [explained, *(block for pair in tables for block in pair)]
 
 
-def _worst_table(scores: StructureScores, ranking: Float[np.ndarray, " n"], chosen: Selection) -> str:
-    order = np.argsort(-ranking, kind="stable")[: min(WORST, int(np.isfinite(ranking).sum()))]
-    place = {int(index): position for position, index in enumerate(chosen.indices)}
-    rows: list[Row] = [[_show_button(place.get(int(i))), *_worst_cells(scores, int(i))] for i in order]
+def _worst_table(scores: StructureScores, ranking: Float[np.ndarray, " n"], chosen: Selection) -> HtmlTable:
+    order = np.argsort(-ranking, kind="stable")[: min(WORST_SHOWN, int(np.isfinite(ranking).sum()))]
+    place = {int(index): str(position) for position, index in enumerate(chosen.indices)}
+    rows = [[Cell(place.get(int(i), ""), kind="show"), *_worst_cells(scores, int(i))] for i in order]
     pairs = [Cell(text, first=text == "error") for _ in range(3) for text in ("error", "σ")]
-    heads = [Cell(""), Cell("number"), Cell("formula", words=True), Cell("group", words=True), *pairs]
+    heads = [Cell(""), Cell("number"), _words("formula"), _words("group"), *pairs]
     groups = [("", 4), ("Energy (eV)", 2), ("Forces (eV/Å)", 2), ("Largest (eV/Å)", 2)]
-    return table(heads, [Rows("", rows)], groups)
+    return HtmlTable(heads, [RowGroup("", rows)], groups)
 
 
 def _worst_cells(scores: StructureScores, index: int) -> list[Cell]:
@@ -232,54 +233,38 @@ def _worst_cells(scores: StructureScores, index: int) -> list[Cell]:
         scores.energy_error, scores.energy_uncertainty, scores.force_error, scores.force_uncertainty,
         scores.worst_force_error, scores.worst_force_uncertainty,
     )  # fmt: skip
-    words = (formula(structures[index]), structures.groups[index] or UNKNOWN)
     numbers = [Cell(number(float(row[index]), None), first=i % 2 == 0) for i, row in enumerate(values)]
-    return [Cell(str(structures.frames[index])), *(Cell(text, words=True) for text in words), *numbers]
-
-
-def _show_button(position: int | None) -> str:
-    button = "" if position is None else f'<button type="button" hidden data-structure="{position}">show</button>'
-    return f'<td class="show">{button}</td>'
+    words = (formula(structures[index]), structures.groups[index] or UNKNOWN)
+    return [Cell(str(structures.frames[index])), *map(_words, words), *numbers]
 
 
 def formula(structure: Structure) -> str:
-    """Elements and how many atoms there are of each, carbon and hydrogen first where there is carbon."""
+    """Chemical formula in Hill order."""
     return str(Symbols(structure.atomic_numbers).get_chemical_formula(mode="hill"))
 
 
-def _panels(predictions: Predictions, chosen: Selection) -> str:
-    return (
-        f"<p>Predictions of {escape(predictions.name)}; {escape(chosen.said)}. Pick a point of the scatter of errors "
-        "against uncertainties, and turn the structure with the mouse or a finger. Molecules are "
-        "turned to face you.</p>\n"
-        '<div class="controls"><label>Scatter of <select id="choose-map"></select></label>'
-        '<label>Colour atoms by <select id="choose-color"></select></label></div>\n'
-        '<p id="viewer-message" class="soft">The viewer is starting; it needs JavaScript and WebGL.</p>\n'
-        '<div class="panels"><div class="panel"><div id="viewer-map"></div></div>'
-        '<div class="panel"><div id="viewer-structure"></div></div>'
-        '<div id="viewer-info"></div><div id="viewer-meta"></div></div>'
-    )
+def _slices(slices: Sequence[Slice]) -> Iterator[Block]:
+    """A heading and a table for each criterion."""
+    for kind in dict.fromkeys(each.kind for each in slices):
+        yield Heading(f"By {kind}")
+        yield _slice_table(kind, [each for each in slices if each.kind == kind])
 
 
-def _breakdowns(evaluations: Sequence[Evaluation]) -> str:
-    return "".join(folded(e.name, _breakdown(e.breakdown)) for e in evaluations)
-
-
-def _breakdown(slices: Sequence[Slice]) -> str:
-    kinds = dict.fromkeys(part.kind for part in slices)
-    return "".join(_slices(kind, [part for part in slices if part.kind == kind]) for kind in kinds)
-
-
-def _slices(kind: str, slices: Sequence[Slice]) -> str:
+def _slice_table(kind: str, slices: Sequence[Slice]) -> HtmlTable:
     parts = [
-        Rows(
-            title, [[row_head(part.label), *_score_cells(found)] for part in slices if (found := getattr(part, field))]
+        RowGroup(
+            f"{quantity.title} ({quantity.unit})",
+            [
+                [_row_head(each.label), *_slice_cells(found)]
+                for each in slices
+                if (found := getattr(each, quantity.field))
+            ],
         )
-        for title, field in QUANTITIES
+        for quantity in QUANTITIES
     ]
-    heads = [Cell(kind, words=True), Cell("entries"), *(Cell(m.heading) for m in PAPER)]
-    return f"<h3>By {escape(kind)}</h3>" + table(heads, [part for part in parts if part.rows])
+    heads = [_words(kind), Cell("entries"), *(Cell(m.heading) for m in PAPER_METRICS)]
+    return HtmlTable(heads, [part for part in parts if part.rows])
 
 
-def _score_cells(found: Scores) -> list[Cell]:
-    return [Cell(grouped_digits(found.count)), *(Cell(m.text(found)) for m in PAPER)]
+def _slice_cells(found: PaperMetrics) -> list[Cell]:
+    return [Cell(grouped_digits(found.count)), *(Cell(m.text(found)) for m in PAPER_METRICS)]

@@ -1,4 +1,4 @@
-"""Which panels a figure of several models and quantities has."""
+"""Layout of figures of several models and quantities."""
 
 from collections.abc import Callable, Mapping, Sequence
 from textwrap import fill
@@ -9,40 +9,44 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from huefield.evaluation.slices import Evaluation
-from huefield.evaluation.summaries import Summary
+from huefield.evaluation.summaries import MetricSummary
 from huefield.predict.predictions import Marginals, Predictions
+from huefield.support.names import one_line
 
 PANEL = 2.05
-"""Width of a panel among several models, inches."""
+"""Width of a panel if there are several models, inches."""
 
 
-class Quantity(NamedTuple):
-    """What is predicted."""
+class PlottedQuantity(NamedTuple):
+    """Energies or forces, with the words for labels."""
 
     field: str
-    """Of evaluations and predictions."""
+    """Name of the attribute of evaluations and predictions."""
     title: str
     word: str
     unit: str
 
-    def summary(self, evaluation: Evaluation) -> Summary | None:
-        """Of this quantity."""
-        found: Summary | None = getattr(evaluation, self.field)
+    def summary(self, evaluation: Evaluation) -> MetricSummary | None:
+        """Metrics of this quantity."""
+        found: MetricSummary | None = getattr(evaluation, self.field)
         return found
 
     def marginals(self, predictions: Predictions) -> Marginals | None:
-        """Of this quantity."""
+        """Predicted means and variances of this quantity."""
         found: Marginals | None = getattr(predictions, self.field)
         return found
 
 
-QUANTITIES = (Quantity("energy", "Energies", "energy", "eV"), Quantity("forces", "Force components", "force", "eV/Å"))
+QUANTITIES = (
+    PlottedQuantity("energy", "Energies", "energy", "eV"),
+    PlottedQuantity("forces", "Force components", "force", "eV/Å"),
+)
 
 
 def summaries(
-    evaluations: Sequence[Evaluation], drawable: Callable[[Summary], bool | np.bool_]
-) -> dict[Quantity, dict[int, Summary]]:
-    """Of each quantity, what can be drawn, by the number of the model."""
+    evaluations: Sequence[Evaluation], drawable: Callable[[MetricSummary], bool | np.bool_]
+) -> dict[PlottedQuantity, dict[int, MetricSummary]]:
+    """For each quantity, the summaries that can be drawn, by the number of the model."""
     found = {
         q: {i: s for i, e in enumerate(evaluations) if (s := q.summary(e)) is not None and drawable(s)}
         for q in QUANTITIES
@@ -51,9 +55,9 @@ def summaries(
 
 
 def grid(
-    names: Sequence[str], shown: Mapping[Quantity, Mapping[int, object]]
-) -> tuple[Figure | None, dict[tuple[Quantity, int], Axes]]:
-    """A panel for each quantity and model, those of a single model side by side."""
+    names: Sequence[str], shown: Mapping[PlottedQuantity, Mapping[int, object]]
+) -> tuple[Figure | None, dict[tuple[PlottedQuantity, int], Axes]]:
+    """One panel per quantity and model; the panels of a single model are side by side."""
     if not shown:
         return None, {}
     models = sorted({model for row in shown.values() for model in row})
@@ -64,7 +68,7 @@ def grid(
         figsize=(0.3 + width * columns, 0.25 + (2.6 if single else width + 0.1) * rows), layout="constrained"
     )
     axes = figure.subplots(rows, columns, squeeze=False)
-    panels: dict[tuple[Quantity, int], Axes] = {}
+    panels: dict[tuple[PlottedQuantity, int], Axes] = {}
     for i, quantity in enumerate(shown):
         for j, model in enumerate(models):
             ax = axes[0, i] if single else axes[i, j]
@@ -82,8 +86,8 @@ def grid(
     return figure, panels
 
 
-def row_of_panels(shown: Mapping[Quantity, object]) -> tuple[Figure | None, dict[Quantity, Axes]]:
-    """A panel for each quantity."""
+def row_of_panels(shown: Mapping[PlottedQuantity, object]) -> tuple[Figure | None, dict[PlottedQuantity, Axes]]:
+    """One panel per quantity."""
     if not shown:
         return None, {}
     figure = Figure(figsize=(0.3 + 2.9 * len(shown), 2.85), layout="constrained")
@@ -93,4 +97,9 @@ def row_of_panels(shown: Mapping[Quantity, object]) -> tuple[Figure | None, dict
 
 def wrapped(name: str) -> str:
     """A name in lines that fit above a panel."""
-    return fill(name, 26)
+    return drawn_name(fill(one_line(name), 26))
+
+
+def drawn_name(name: str) -> str:
+    """A name that matplotlib draws literally: a dollar sign starts mathematics, an underscore hides a label."""
+    return f"{' ' if name.startswith('_') else ''}{name}".replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""How far off and how uncertain each structure is, and which structures are worth looking at."""
+"""Error and uncertainty of each structure, and a selection of structures to show."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +10,12 @@ from huefield.predict.predictions import Marginals, Predictions
 from huefield.support.errors import HuefieldError
 
 MOST_ATOMS = 40_000
-"""That a page can hold and a browser can open at once."""
+"""Largest number of atoms in a page, so that a browser can open it."""
 
 
 @dataclass(frozen=True, eq=False)
 class StructureScores:
-    """Errors and uncertainties of each structure (eV, eV/Å); NaN where something was not predicted or observed."""
+    """Errors and uncertainties of each structure (eV, eV/Å); NaN if a value was not predicted or not observed."""
 
     predictions: Predictions
 
@@ -64,12 +64,12 @@ class StructureScores:
 
     @cached_property
     def worst_force_error(self) -> Float[np.ndarray, " n"]:
-        """Of the atom that is farthest off."""
+        """Error of the atom with the largest error."""
         return self._largest(self.atom_error)
 
     @cached_property
     def worst_force_uncertainty(self) -> Float[np.ndarray, " n"]:
-        """Of the most uncertain atom."""
+        """Uncertainty of the most uncertain atom."""
         return self._largest(self.atom_uncertainty)
 
     def _rms(self, length: Float[np.ndarray, " A"]) -> Float[np.ndarray, " n"]:
@@ -79,40 +79,40 @@ class StructureScores:
 
     def _largest(self, length: Float[np.ndarray, " A"]) -> Float[np.ndarray, " n"]:
         largest = np.zeros(len(self.predictions))
-        with np.errstate(invalid="ignore"):  # NaN is larger than anything here
+        with np.errstate(invalid="ignore"):  # np.maximum propagates NaN
             np.maximum.at(largest, self.predictions.structures.owners, length)
         return largest
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Some of many structures."""
+    """Selected structures."""
 
     indices: Int[np.ndarray, " m"]
-    """Their numbers, ascending."""
-    said: str
-    """Which they are, of how many, in words."""
+    """Indices of the structures, increasing."""
+    description: str
+    """Which structures these are, in words."""
 
 
 def choose_structures(predictions: Predictions, limit: int = 500, *, seed: int = 0) -> Selection:
-    """The structures that are farthest off, those that are most uncertain, and others by lot: ``limit`` at most.
+    """Select at most ``limit`` structures: those with the largest errors and uncertainties, and random others.
 
-    Energies and forces count alike. There are fewer where more would have too many atoms for a page.
+    Energies and forces have equal shares. Fewer are selected if a page could not hold all their atoms.
     """
     if limit < 1:
-        raise HuefieldError(f"limit must be at least 1, but is {limit}: say how many structures to show")
+        raise HuefieldError(f"limit must be at least 1, but is {limit}: give the number of structures to show")
     if len(predictions) == 0:
-        raise HuefieldError("there are no structures to choose from: the predictions are empty")
+        raise HuefieldError("there are no structures to select from: the predictions are empty")
     sizes = predictions.structures.sizes
     ranked, lot = _rankings(predictions), np.random.default_rng(seed).permutation(len(predictions))
     chosen = _pick(ranked, lot, limit)
     while len(chosen) > 1 and (atoms := int(sizes[chosen].sum())) > MOST_ATOMS:
         chosen = _pick(ranked, lot, min(len(chosen) - 1, len(chosen) * MOST_ATOMS // atoms + 1))
-    return Selection(np.sort(chosen), _said(chosen, ranked, len(predictions)))
+    return Selection(np.sort(chosen), _description(chosen, ranked, len(predictions)))
 
 
 def _rankings(predictions: Predictions) -> dict[str, Int[np.ndarray, " m"]]:
-    """For each quantity that is known: the numbers of structures, the largest value first."""
+    """For each known quantity, the indices of the structures in decreasing order."""
     scores = StructureScores(predictions)
     quantities = {
         "energy error": scores.energy_error,
@@ -122,13 +122,13 @@ def _rankings(predictions: Predictions) -> dict[str, Int[np.ndarray, " m"]]:
     }
     known = {name: values for name, values in quantities.items() if np.isfinite(values).any()}
     return {
-        name: np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]  # NaN is sorted behind all
+        name: np.argsort(-values, kind="stable")[: np.isfinite(values).sum()]  # NaN is sorted to the end
         for name, values in known.items()
     }
 
 
 def _spread(values: Float[np.ndarray, " n"], marginals: Marginals | None) -> Float[np.ndarray, " n"]:
-    """Uncertainties, or nothing at all from a model that never is uncertain."""
+    """Uncertainties; NaN for a model whose uncertainties are all zero."""
     return values if marginals is not None and np.any(marginals.variance > 0) else np.full_like(values, np.nan)
 
 
@@ -138,16 +138,16 @@ def _pick(ranked: dict[str, Int[np.ndarray, " m"]], lot: Int[np.ndarray, " n"], 
     return np.array(list(dict.fromkeys(np.concatenate([*tops, lot]).tolist()))[:limit], np.int64)
 
 
-def _said(chosen: Int[np.ndarray, " k"], ranked: dict[str, Int[np.ndarray, " m"]], total: int) -> str:
+def _description(chosen: Int[np.ndarray, " k"], ranked: dict[str, Int[np.ndarray, " m"]], total: int) -> str:
     if len(chosen) == total:
         return "all structures" if total > 1 else "the only structure"
     *first, last = ranked or [""]
     kinds = f"{', '.join(first)} and {last}" if first else last
     most = f"those with the largest {kinds}, and " if ranked else ""
-    rest = "others by lot" if ranked else "chosen by lot"
+    rest = "a random selection of the others" if ranked else "a random selection"
     return f"{grouped_digits(len(chosen))} of {grouped_digits(total)} structures: {most}{rest}"
 
 
 def grouped_digits(value: int) -> str:
-    """A whole number with its thousands apart."""
+    """An integer with groups of three digits."""
     return f"{value:,}".replace(",", " ")

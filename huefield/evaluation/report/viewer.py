@@ -1,15 +1,12 @@
-"""Structures to turn and look at in a page: what chemiscope needs, and its program.
+"""Data of the structure viewer of a report.
 
-The data are written in chemiscope's JSON format (https://chemiscope.org/docs/json.html) without importing its Python
-package, which would take a second; the program is read out of that package. Numbers that are not known are null here,
-since JSON has no NaN; ``page/viewer.js`` turns them back.
+The data have chemiscope's JSON format (https://chemiscope.org/docs/json.html). They are written without chemiscope's
+Python package, whose import takes a second. JSON has no NaN: unknown numbers are null, and ``assets/viewer.js``
+converts them back.
 """
 
 import json
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, distribution
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,26 +16,17 @@ from jaxtyping import Float, Shaped
 from huefield.core.structure import Block, Structure
 from huefield.evaluation.report.selection import Selection, StructureScores
 from huefield.predict.predictions import Predictions
-from huefield.support.errors import HuefieldError
 
-SCRIPT = Path("sphinx", "static", "chemiscope.min.js")
-NOTICES = Path("static", "chemiscope-widget.mjs.LICENSE.txt")
-NEEDED = ("DefaultVisualizer", "StructureVisualizer")
-"""What ``page/viewer.js`` asks the program for."""
 ATOM_UNCERTAINTY, ATOM_ERROR = "force uncertainty", "force error"
 IN_FORCE_UNITS = " (eV/Å)"
-"""Behind the names of properties of atoms: beside their scale of colours chemiscope writes names, but not units."""
+"""Suffix of the names of atomic properties, because chemiscope's colour bar shows names without units."""
 COLORED_TO = 0.98
-"""Quantile of the atoms at which the scale of colours ends, so that a single outlier does not wash out the rest."""
-
-
-class NoViewerError(HuefieldError):
-    """There is no program to show structures with; the message says why, and what to do."""
+"""Quantile of the atomic values at which the colour scale ends, so that a single outlier does not dominate it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Property:
-    """Numbers or words, one for each structure or each atom."""
+    """Numbers or words, one per structure or per atom."""
 
     target: str
     values: Float[np.ndarray, " n"] | tuple[str, ...]
@@ -47,11 +35,11 @@ class Property:
 
     @property
     def known(self) -> bool:
-        """Whether there is anything to show."""
+        """Whether any value is known."""
         return any(self.values) if isinstance(self.values, tuple) else bool(np.isfinite(self.values).any())
 
     def as_json(self) -> dict[str, Any]:
-        """In chemiscope's form."""
+        """The object in chemiscope's JSON format."""
         words = {"units": self.units, "description": self.description}
         values = list(self.values) if isinstance(self.values, tuple) else _digits(self.values)
         return {"target": self.target, "values": values} | {name: text for name, text in words.items() if text}
@@ -59,7 +47,7 @@ class Property:
 
 @dataclass(frozen=True)
 class Map:
-    """A scatter of errors against uncertainties."""
+    """A scatter plot of errors against uncertainties."""
 
     label: str
     x: str
@@ -67,7 +55,7 @@ class Map:
     logarithmic: bool
 
     def as_json(self) -> dict[str, Any]:
-        """In chemiscope's form."""
+        """The object in chemiscope's JSON format."""
         scale = "log" if self.logarithmic else "linear"
         return {"x": {"property": self.x, "scale": scale}, "y": {"property": self.y, "scale": scale}}
 
@@ -81,7 +69,7 @@ class Coloring:
     highest: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """In chemiscope's form."""
+        """The object in chemiscope's JSON format."""
         if self.property == "element":
             return {"property": self.property}
         return {"property": self.property, "min": 0.0, "max": self.highest, "palette": "viridis"}
@@ -89,19 +77,19 @@ class Coloring:
 
 @dataclass(frozen=True, eq=False)
 class Viewer:
-    """What is shown of some structures, and how."""
+    """Structures with their properties and display settings."""
 
     name: str
     structures: Block
     properties: dict[str, Property]
     maps: tuple[Map, ...] = field(default=())
-    """Empty where nothing was both predicted and observed."""
+    """Empty if no value was both predicted and observed."""
     colorings: tuple[Coloring, ...] = field(default=())
     first: int = 0
-    """The structure that is shown at first."""
+    """Index of the structure that is shown first."""
 
     def as_json(self) -> str:
-        """The whole of it: chemiscope's data set and what can be chosen in the page."""
+        """Chemiscope's data set, and the choices of the page."""
         color = {"property": "energy error" if "energy error" in self.properties else "atoms", "palette": "cividis"}
         drawn = [{"color": self.colorings[0].as_json(), "unitCell": bool(self.structures.pbc.any())}]
         chosen = {"map": {**self.maps[0].as_json(), "color": color}} if self.maps else {}
@@ -119,7 +107,7 @@ class Viewer:
 
 
 def make_viewer(predictions: Predictions, selection: Selection) -> Viewer:
-    """Chosen structures with their errors and uncertainties, the one with the largest error in front."""
+    """Selected structures with errors and uncertainties; the one with the largest error is shown first."""
     block = predictions.structures
     scores = StructureScores(predictions)
     kept = np.repeat(np.isin(np.arange(len(block)), selection.indices), block.sizes)
@@ -144,53 +132,8 @@ def make_viewer(predictions: Predictions, selection: Selection) -> Viewer:
     )
 
 
-def chemiscope_program() -> str:
-    """The JavaScript of chemiscope, with nothing left out."""
-    path = _package() / SCRIPT
-    made_of = "which the viewer of a report is made of: install chemiscope 1.1"
-    if not path.is_file():
-        raise NoViewerError(f"chemiscope {_version()} has no file {SCRIPT}, {made_of}")
-    try:
-        program = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoViewerError(f"{path} cannot be read ({error}), {made_of}") from error
-    if missing := [name for name in NEEDED if name not in program]:
-        raise NoViewerError(f"{SCRIPT} of chemiscope {_version()} has no {missing[0]}, {made_of}")
-    return program
-
-
-def chemiscope_notices() -> str:
-    """Whose work the program is: the licence of chemiscope and the notices of what it contains."""
-    try:
-        listed = distribution("chemiscope").files or []
-    except PackageNotFoundError:
-        listed = []
-    licences = [str(file.locate()) for file in listed if file.name == "LICENSE"]
-    found = [path for path in (*map(Path, licences), _package() / NOTICES) if path.is_file()]
-    if not found:
-        raise NoViewerError(
-            f"the licence of chemiscope {_version()}, without which the viewer of a report must not hold its program, "
-            "is not there: install chemiscope 1.1"
-        )
-    return "\n\n".join(path.read_text(encoding="utf-8", errors="replace") for path in found)
-
-
-def _version() -> str:
-    try:
-        return distribution("chemiscope").version
-    except PackageNotFoundError:
-        return "of unknown version"
-
-
-def _package() -> Path:
-    spec = find_spec("chemiscope")
-    if spec is None or spec.origin is None:
-        raise NoViewerError("chemiscope is not installed, but the viewer of a report is made of it: install chemiscope")
-    return Path(spec.origin).parent
-
-
 def _structure_properties(scores: StructureScores, selection: Selection) -> dict[str, Property]:
-    """What is known of each structure; maps begin with the first ones."""
+    """Properties of each structure."""
     block, at = scores.predictions.structures, selection.indices
 
     def of(values: Shaped[np.ndarray, " n"], units: str, description: str) -> Property:
@@ -202,8 +145,8 @@ def _structure_properties(scores: StructureScores, selection: Selection) -> dict
         "energy uncertainty": of(scores.energy_uncertainty, "eV", "standard deviation"),
         "energy error": of(scores.energy_error, "eV", "absolute"),
         "largest force uncertainty": of(scores.worst_force_uncertainty, "eV/Å", "of the most uncertain atom"),
-        "largest force error": of(scores.worst_force_error, "eV/Å", "of the atom that is farthest off"),
-        "atoms": of(block.sizes, "", "how many there are"),
+        "largest force error": of(scores.worst_force_error, "eV/Å", "of the atom with the largest error"),
+        "atoms": of(block.sizes, "", "number of atoms"),
         "number": of(block.frames, "", "of the structure in its file or store, from 0"),
         "group": Property("structure", tuple(block.groups[i] for i in at)),
     }
@@ -248,14 +191,14 @@ def _structure(structure: Structure) -> dict[str, Any]:
 
 
 def _faced(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "N 3"]:
-    """Turned, not mirrored, so that a molecule is broadest along x and flattest towards who looks at it."""
+    """Positions rotated (not mirrored) to their principal axes: largest extent along x, smallest along z."""
     centred = positions - positions.mean(0)
     axes = np.linalg.eigh(centred.T @ centred)[1][:, ::-1]
     return centred @ axes * [1, 1, np.linalg.det(axes)]
 
 
 def _environments(structures: Block) -> list[dict[str, float]]:
-    """All atoms: chemiscope colours those that have an environment, whose cutoff plays no part then."""
+    """All atoms, because chemiscope colours only atoms with an environment; the cutoff has no effect."""
     return [
         {"structure": number, "center": atom, "cutoff": 3.5}
         for number, size in enumerate(structures.sizes.tolist())
@@ -264,7 +207,7 @@ def _environments(structures: Block) -> list[dict[str, float]]:
 
 
 def _digits(values: Float[np.ndarray, " n"]) -> list[float | None]:
-    """Rounded, but for whole numbers; None for what is not known."""
+    """Values with five significant digits (integers are exact); None if unknown."""
     return [_rounded(value) if np.isfinite(value) else None for value in values.tolist()]
 
 

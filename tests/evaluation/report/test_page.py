@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from huefield.evaluation.report import html
 from huefield.evaluation.report.figures import save_figures
-from huefield.evaluation.report.markup import Cell, Rows, image, packed, table
+from huefield.evaluation.report.html import Cell, HtmlTable, Paragraph, Picture, RowGroup, Section, packed
 from huefield.evaluation.report.page import formula, write_report
 from huefield.evaluation.report.selection import StructureScores
 from huefield.evaluation.slices import summarise
@@ -191,7 +192,7 @@ def test_a_browser_without_what_the_viewer_needs_says_so(browser: Browser, repor
 def test_a_model_of_energies_alone(tmp_path: Path) -> None:
     given = replace(predicted(waters(12)), forces=None)
     text = page_of(tmp_path / "r.html", [given])
-    assert "model, force components: nothing was both predicted and observed" in text
+    assert "model, force components: no value was both predicted and observed" in text
     assert "By energy error" in text
     assert "By force error" not in text
 
@@ -230,9 +231,7 @@ def test_coverage_has_its_intervals(tmp_path: Path) -> None:
     assert f"<td>{100 * evaluation.forces.coverage[2].observed:.1f}{small}</td>" in (tmp_path / "r.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("resamples", "said"), [(0, "model &lt;a&gt;: 2.50.</p>"), (20, "model &lt;a&gt;: 2.50 <small>(")]
-)
+@pytest.mark.parametrize(("resamples", "said"), [(0, "model &lt;a&gt;: 2.50.</p>"), (20, "model &lt;a&gt;: 2.50 (")])
 def test_the_joint_nll_is_told(tmp_path: Path, resamples: int, said: str) -> None:
     given = replace(predicted(waters(4), name="model <a>"), joint_nll=np.array([1.0, 2.0, 3.0, 4.0]))
     write_report(tmp_path / "r.html", [summarise(given, resamples=resamples)], [given], figures=[])
@@ -240,9 +239,9 @@ def test_the_joint_nll_is_told(tmp_path: Path, resamples: int, said: str) -> Non
 
 
 def test_without_the_program_of_the_viewer_the_rest_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huefield.evaluation.report.viewer.find_spec", lambda _: None)
+    monkeypatch.setattr("huefield.evaluation.report.chemiscope.find_spec", lambda _: None)
     text = page_of(tmp_path / "r.html", [predicted(waters(5))])
-    assert "<p>Structures cannot be shown here: chemiscope is not installed" in text
+    assert "<p>The structure viewer is not available: chemiscope is not installed: install chemiscope 1.1.</p>" in text
     assert "By force error" in text
     assert 'id="viewer-map"' not in text
     assert "<script" not in text
@@ -255,7 +254,7 @@ def test_structures_have_the_numbers_of_their_source(tmp_path: Path) -> None:
     assert re.findall(r'</td><td>(\d+)</td><td class="words">H2O', text)[:3] == [
         str(block.frames[i]) for i in np.argsort(-StructureScores(given).force_error)
     ]
-    assert "Numbers of structures are those in their file or store, from 0." in text
+    assert "Numbers count the structures of the file or store, from 0." in text
 
 
 def test_structures_that_were_predicted_in_part(tmp_path: Path) -> None:
@@ -265,7 +264,7 @@ def test_structures_that_were_predicted_in_part(tmp_path: Path) -> None:
     mean, variance = given.forces.mean.copy(), given.forces.variance.copy()
     mean[:3], variance[:3] = np.nan, 0.0
     text = page_of(tmp_path / "r.html", [replace(given, forces=Marginals(mean, variance))])
-    assert "model: forces: not predicted in 1 of 2 structures where they were observed" in text
+    assert "model: forces: not predicted for 1 of 2 structures with observed values" in text
     dashes = '<td class="first">–</td><td>–</td>' * 2
     assert text.count(dashes) == 1
 
@@ -280,13 +279,13 @@ def test_no_structures_at_all(tmp_path: Path) -> None:
 def test_what_was_left_out_is_counted(tmp_path: Path) -> None:
     given = replace(predicted(waters(5)), left_out={"NaN energy": 1, "unknown element": 1200})
     text = page_of(tmp_path / "r.html", [given])
-    assert "model: 1 structure left out (NaN energy)" in text
-    assert "model: 1 200 structures left out (unknown element)" in text
+    assert "model: skipped 1 structure (NaN energy)" in text
+    assert "model: skipped 1 200 structures (unknown element)" in text
 
 
 def test_zero_variances_are_counted(tmp_path: Path) -> None:
     text = page_of(tmp_path / "r.html", [predicted(waters(5), scale=0.0)])
-    assert "45 of 45 entries are left out of nll, rzv, ence and z-scores" in text
+    assert "45 of 45 entries are excluded from nll, rzv, ence and z-scores" in text
 
 
 def test_many_structures_stay_a_small_page(tmp_path: Path) -> None:
@@ -311,23 +310,55 @@ def test_formulas_are_hills() -> None:
     assert formula(methyl) == "CH3NO"
 
 
-def test_cells_are_escaped() -> None:
-    text = table([Cell("<a>")], [Rows("x & y", [[Cell("<b>", small="<c>")]])])
-    assert "<th>&lt;a&gt;</th>" in text
-    assert "x &amp; y" in text
-    assert "<td>&lt;b&gt;<small>&lt;c&gt;</small></td>" in text
+def test_all_text_is_escaped(tmp_path: Path) -> None:
+    evil = "<script>\"'&"
+    Figure().savefig(tmp_path / "f.png")
+    cells = [Cell(evil, evil), Cell(evil, kind="words"), Cell(evil, kind="row head"), Cell(evil, kind="show")]
+    table = HtmlTable([Cell(evil)], [RowGroup(evil, [cells])], [(evil, 1)])
+    blocks = [
+        Paragraph(evil), html.Heading(evil), table, Picture(tmp_path / "f.png", evil, evil), html.Remarks([evil]),
+        html.Folded(evil, [Paragraph(evil)]), html.ViewerPanels(evil, evil),
+    ]  # fmt: skip
+    scripts = html.ViewerScripts.of(evil, evil, evil + "-->" + evil)
+    text = html.page_of(evil, [evil], [Section(evil, evil, blocks)], scripts)
+    assert text.count("&lt;script&gt;&#34;&#39;&amp;") == 27
+    assert evil not in text
+    assert '<script>"' not in text
+    assert text.count("-->") == 1
+
+
+def test_a_table_has_the_markup_of_its_cells() -> None:
+    cells = [Cell("b", small="c"), Cell("w", kind="words", first=True), Cell("7", kind="show"), Cell("", kind="show")]
+    table = HtmlTable([Cell("a", kind="words")], [RowGroup("x", [[Cell("r", kind="row head"), *cells]])], [("g", 2)])
+    text = html.page_of("t", [], [Section("s", "S", [table]), Section("empty", "E", [])])
+    for part in (
+        '<tr><th class="group" colspan="2">g</th></tr><tr><th class="words">a</th></tr></thead>',
+        '<tr class="part"><th colspan="1">x</th></tr>',
+        '<tr><th scope="row">r</th><td>b<small>c</small></td><td class="words first">w</td>',
+        '<td class="show"><button type="button" hidden data-structure="7">show</button></td><td class="show"></td>',
+    ):
+        assert part in text
+    assert 'id="empty"' not in text
+
+
+def test_a_model_with_an_evil_name(tmp_path: Path) -> None:
+    name = "a|b<script>/../x"
+    text = page_of(tmp_path / "r.html", [predicted(waters(12, group="<b>&"), name=name)], title=name, notes=[name])
+    assert "<script>/" not in text
+    assert "<b>" not in text
+    assert "a|b&lt;script&gt;/../x" in text
 
 
 def test_packed_text_comes_back() -> None:
-    found = re.fullmatch(r'<script type="text/plain" id="t">(.*)</script>\n', packed("t", "</script> ä"))
-    assert found is not None
-    assert gzip.decompress(base64.b64decode(found[1])).decode() == "</script> ä"
+    found = packed("</script> ä")
+    assert set(found) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=")
+    assert gzip.decompress(base64.b64decode(found)).decode() == "</script> ä"
 
 
 def test_figures_are_as_wide_as_their_files_say(tmp_path: Path) -> None:
     figure = Figure(figsize=(5, 1))
     figure.savefig(tmp_path / "f.png", dpi=100)
-    assert 'width="300"' in image(tmp_path / "f.png", "t", "c")
+    assert Picture(tmp_path / "f.png", "t", "c").width == 300
 
 
 def test_bad_input_is_named(tmp_path: Path) -> None:

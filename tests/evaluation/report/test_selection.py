@@ -66,7 +66,7 @@ def test_what_was_not_predicted_of_one_structure_is_not_known() -> None:
 def test_few_structures_are_all_chosen() -> None:
     chosen = choose_structures(predicted(waters(7)), 7)
     np.testing.assert_array_equal(chosen.indices, np.arange(7))
-    assert chosen.said == "all structures"
+    assert chosen.description == "all structures"
 
 
 def test_the_extremes_are_chosen_and_the_rest_by_lot() -> None:
@@ -77,9 +77,9 @@ def test_the_extremes_are_chosen_and_the_rest_by_lot() -> None:
     assert (np.diff(chosen.indices) > 0).all()
     for values in (scores.energy_error, scores.force_error, scores.energy_uncertainty, scores.force_uncertainty):
         assert set(np.argsort(-values)[:10]) <= set(chosen.indices)
-    assert chosen.said == (
+    assert chosen.description == (
         "50 of 2 000 structures: those with the largest energy error, force error, energy uncertainty and force "
-        "uncertainty, and others by lot"
+        "uncertainty, and a random selection of the others"
     )
     np.testing.assert_array_equal(chosen.indices, choose_structures(given, 50).indices)
     assert set(chosen.indices) != set(choose_structures(given, 50, seed=1).indices)
@@ -87,15 +87,15 @@ def test_the_extremes_are_chosen_and_the_rest_by_lot() -> None:
 
 def test_a_model_without_uncertainties_is_ranked_by_errors_alone() -> None:
     given = predicted(waters(30), scale=0.0)
-    assert choose_structures(given, 10).said == (
-        "10 of 30 structures: those with the largest energy error and force error, and others by lot"
+    assert choose_structures(given, 10).description == (
+        "10 of 30 structures: those with the largest energy error and force error, and a random selection of the others"
     )
 
 
 def test_nothing_known_leaves_the_lot() -> None:
     chosen = choose_structures(replace(predicted(waters(30)), energy=None, forces=None), 4)
     assert len(chosen.indices) == 4
-    assert chosen.said == "4 of 30 structures: chosen by lot"
+    assert chosen.description == "4 of 30 structures: a random selection"
 
 
 def test_too_many_atoms_for_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,12 +110,12 @@ def test_one_large_structure_is_shown_nevertheless(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(selection, "MOST_ATOMS", 2)
     chosen = choose_structures(predicted(waters(1)))
     np.testing.assert_array_equal(chosen.indices, [0])
-    assert chosen.said == "the only structure"
+    assert chosen.description == "the only structure"
 
 
 @pytest.mark.parametrize(
     ("count", "limit", "message"),
-    [(3, 0, "limit must be at least 1, but is 0: say how many"), (0, 5, "no structures to choose from")],
+    [(3, 0, "limit must be at least 1, but is 0: give the number"), (0, 5, "no structures to select from")],
 )
 def test_bad_input_is_named(count: int, limit: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):

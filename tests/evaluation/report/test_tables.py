@@ -4,7 +4,14 @@ from dataclasses import replace
 import pytest
 
 from huefield.evaluation.bootstrap import Interval
-from huefield.evaluation.report.tables import BEYOND, COVERAGE, PAPER, latex_table, markdown_table, number
+from huefield.evaluation.report.tables import (
+    COVERAGE_METRICS,
+    MORE_METRICS,
+    PAPER_METRICS,
+    latex_table,
+    markdown_table,
+    number,
+)
 from huefield.evaluation.slices import Evaluation, summarise
 from tests.evaluation.synthetic import predicted, waters
 
@@ -50,7 +57,7 @@ def test_markdown_has_a_row_for_each_model(evaluations: list[Evaluation]) -> Non
 
 def test_markdown_has_a_second_table_with_intervals(resampled: Evaluation) -> None:
     text = markdown_table([resampled])
-    assert "95 % intervals, from resampled structures:" in text
+    assert "95 % confidence intervals from resampled structures:" in text
     assert resampled.energy is not None
     ends = resampled.energy.interval("mae")
     assert ends is not None
@@ -78,16 +85,16 @@ def test_latex_is_balanced_and_escaped(evaluations: list[Evaluation]) -> None:
     text = latex_table(evaluations)
     assert text.count("{") == text.count("}")
     assert text.index("Energy (eV)") < text.index("Forces (eV/\\AA)")
-    rows = [line for line in text.splitlines() if line.startswith(("white", "a|b\\_c"))]
+    rows = [line for line in text.splitlines() if line.startswith(("white", "a\\textbar{}b\\_c"))]
     assert len(rows) == 4
-    assert all(row.count("&") == len(PAPER) and row.endswith("\\\\") for row in rows)
+    assert all(row.count("&") == len(PAPER_METRICS) and row.endswith("\\\\") for row in rows)
     assert "−" not in text
 
 
 def test_latex_intervals_are_below_the_numbers(resampled: Evaluation) -> None:
     lines = latex_table([resampled]).splitlines()
     (row, *_) = [i for i, line in enumerate(lines) if line.startswith("colored")]
-    assert lines[row + 1].count("{\\tiny [") == len(PAPER)
+    assert lines[row + 1].count("{\\tiny [") == len(PAPER_METRICS)
 
 
 def test_what_is_missing_is_a_dash_or_left_out(evaluations: list[Evaluation]) -> None:
@@ -99,17 +106,17 @@ def test_what_is_missing_is_a_dash_or_left_out(evaluations: list[Evaluation]) ->
 def test_beyond_the_paper(evaluations: list[Evaluation]) -> None:
     found = evaluations[1].forces
     assert found is not None
-    assert [metric.text(found) for metric in BEYOND][:2] == [
+    assert [metric.text(found) for metric in MORE_METRICS][:2] == [
         number(found.crps, None),
         number(found.miscalibration_area, 3),
     ]
-    assert [metric.text(found) for metric in COVERAGE] == [number(100 * c.observed, 1) for c in found.coverage]
-    assert [metric.heading for metric in COVERAGE] == ["50 %", "68 %", "90 %", "95 %", "99 %"]
+    assert [metric.text(found) for metric in COVERAGE_METRICS] == [number(100 * c.observed, 1) for c in found.coverage]
+    assert [metric.heading for metric in COVERAGE_METRICS] == ["50 %", "68 %", "90 %", "95 %", "99 %"]
 
 
 def test_intervals_of_coverage_are_in_percent(resampled: Evaluation) -> None:
     assert resampled.forces is not None
     ends = resampled.forces.interval("coverage_68")
     assert ends is not None
-    assert COVERAGE[1].interval_text(resampled.forces) == f"{100 * ends.low:.1f} to {100 * ends.high:.1f}"
-    assert COVERAGE[1].interval_text(None) == ""
+    assert COVERAGE_METRICS[1].interval_text(resampled.forces) == f"{100 * ends.low:.1f} to {100 * ends.high:.1f}"
+    assert COVERAGE_METRICS[1].interval_text(None) == ""

@@ -1,10 +1,5 @@
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import ase
@@ -13,7 +8,6 @@ import pytest
 
 from huefield.evaluation.report import viewer
 from huefield.evaluation.report.selection import Selection, StructureScores, choose_structures
-from huefield.evaluation.report.viewer import NoViewerError
 from huefield.predict.predictions import Marginals, Predictions
 from tests.evaluation.synthetic import predicted, waters
 
@@ -154,60 +148,6 @@ def test_an_outlier_does_not_wash_out_the_colours() -> None:
         "max"
     ]
     assert 0.1 < highest < 1.0
-
-
-def test_the_program_is_chemiscopes_with_its_licences() -> None:
-    assert "DefaultVisualizer" in viewer.chemiscope_program()
-    assert "chemiscope developers" in viewer.chemiscope_notices()
-    assert "jQuery" in viewer.chemiscope_notices()
-
-
-def test_importing_the_viewer_does_not_import_chemiscope() -> None:
-    """It would take a second and bring all of Jupyter's widgets along."""
-    program = "import sys, huefield.evaluation.report.viewer; sys.exit('chemiscope' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
-
-
-def test_a_chemiscope_without_the_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(viewer, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
-    with pytest.raises(NoViewerError, match=r"chemiscope .* has no file .*chemiscope.min.js.*: install chemiscope 1.1"):
-        viewer.chemiscope_program()
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (
-            b"DefaultVisualizer",
-            r"chemiscope.min.js of chemiscope .* has no StructureVisualizer, .*: install chemiscope",
-        ),
-        (b"\xff", r"chemiscope.min.js cannot be read \(.*codec can't decode"),
-    ],
-)
-def test_another_program_is_named(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes, message: str
-) -> None:
-    monkeypatch.setattr(viewer, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
-    (tmp_path / viewer.SCRIPT).parent.mkdir(parents=True)
-    (tmp_path / viewer.SCRIPT).write_bytes(content)
-    with pytest.raises(NoViewerError, match=message):
-        viewer.chemiscope_program()
-
-
-def test_a_chemiscope_that_nobody_installed_has_no_licence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def unknown(name: str) -> None:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr(viewer, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
-    monkeypatch.setattr(viewer, "distribution", unknown)
-    with pytest.raises(NoViewerError, match="the licence of chemiscope of unknown version"):
-        viewer.chemiscope_notices()
-
-
-def test_no_chemiscope_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewer, "find_spec", lambda _: None)
-    with pytest.raises(NoViewerError, match="chemiscope is not installed"):
-        viewer.chemiscope_program()
 
 
 def test_five_hundred_structures_make_a_small_page() -> None:

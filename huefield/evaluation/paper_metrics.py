@@ -1,7 +1,7 @@
-"""The metrics of the paper's table, for a quantity or a part of it.
+"""The metrics of the paper's table, for a quantity or for a slice of the data.
 
-Zero variances happen exactly, for components that symmetry forbids. They are counted. What divides by a variance or
-takes its logarithm (NLL, z-scores, RZV, ENCE and its bins) leaves them out; everything else has them in.
+Variances of exactly zero occur for components that symmetry forbids. They are counted. Metrics that divide by a
+variance or take its logarithm (NLL, z-scores, RZV, ENCE and its bins) exclude them; all other metrics include them.
 """
 
 from collections.abc import Callable
@@ -22,13 +22,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Scores:
-    """The metrics of the paper's table. NaN for what cannot be computed; the remarks say why."""
+class PaperMetrics:
+    """The metrics of the paper's table. Undefined metrics are NaN; the remarks say why."""
 
     count: int
-    """Entries: structures, or force components."""
+    """Number of entries: structures, or force components."""
     zero_variance: int
-    """Entries with a predicted variance of exactly zero."""
+    """Number of entries with a predicted variance of exactly zero."""
     mae: float
     rmse: float
     nll: float
@@ -37,21 +37,21 @@ class Scores:
     cv: float
     rmv: float
     remarks: tuple[str, ...] = ()
-    """What cannot be computed, or not as asked for, and why."""
+    """Metrics that are undefined or were computed in another way, and why."""
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON: None for what is NaN."""
+        """Fields for JSON, with None in place of NaN."""
         return plain_fields(self)
 
 
 class Remarks:
-    """Collects the reasons why something has no value."""
+    """Collects the reasons why metrics are undefined."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
 
     def attempt(self, name: str, compute: Callable[[], T], otherwise: T) -> T:
-        """What is computed, or the other value if that is undefined."""
+        """Result of ``compute``, or ``otherwise`` and a remark if it is undefined."""
         try:
             return compute()
         except UndefinedMetricError as reason:
@@ -60,40 +60,40 @@ class Remarks:
 
 
 TINY = 1e-5
-"""A standard deviation relative to the root mean variance that is worth a remark."""
+"""Ratio of σ to the root mean variance below which a remark is made."""
 
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """Those entries whose variance is above zero."""
+    """Entries with a variance above zero."""
 
     error: Float[np.ndarray, " n"]
     variance: Float[np.ndarray, " n"]
 
     @classmethod
     def of(cls, error: Float[np.ndarray, " all"], variance: Float[np.ndarray, " all"]) -> "Noisy":
-        """Leave the others out, without a copy if there are none."""
+        """Select the entries, without a copy if all variances are above zero."""
         kept = variance > 0
         return cls(error, variance) if kept.all() else cls(error[kept], variance[kept])
 
     def measure(self, metric: Callable[..., T], *settings: int) -> T:
-        """The metric of these entries."""
+        """A metric of these entries."""
         if not len(self.error):
             raise UndefinedMetricError("all variances are zero")
         return metric(self.error, self.variance, *settings)
 
 
-def scores_of_errors(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> Scores:
-    """Metrics of errors and variances that were checked before; NaN where there are none."""
+def paper_metrics(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> PaperMetrics:
+    """Metrics of checked errors and variances; NaN if there are no entries."""
     if not len(error):
-        return Scores(0, 0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, remarks=("count: there are no entries",))
+        return PaperMetrics(0, 0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, remarks=("count: there are no entries",))
     remarks = Remarks()
     noisy = Noisy.of(error, variance)
     return table(error, variance, noisy, diagram(noisy, bins, remarks), remarks)
 
 
 def diagram(noisy: Noisy, bins: int, remarks: Remarks) -> Reliability:
-    """The reliability diagram, with a remark if it has fewer bins than asked for."""
+    """Reliability diagram, with a remark if it has fewer bins than requested."""
     found = remarks.attempt("ence", lambda: noisy.measure(reliability, bins), NO_BINS)
     if 0 < len(found.count) < bins:
         remarks.found.append(f"ence: {len(found.count)} bins instead of {bins}, because many variances are equal")
@@ -106,20 +106,20 @@ def table(
     noisy: Noisy,
     bins: Reliability,
     remarks: Remarks,
-) -> Scores:
-    """The scores, with all remarks until now."""
+) -> PaperMetrics:
+    """The metrics, with all remarks so far."""
     zero = len(variance) - len(noisy.variance)
     if zero:
         remarks.found.append(
-            f"zero_variance: {zero} of {len(error)} entries are left out of nll, rzv, ence and z-scores"
+            f"zero_variance: {zero} of {len(error)} entries are excluded from nll, rzv, ence and z-scores"
         )
     tiny = int(np.count_nonzero(noisy.variance < TINY**2 * np.mean(variance)))
     if tiny:
         remarks.found.append(
-            f"nll: {tiny} of {len(error)} entries have a σ below {TINY:g} of the root mean variance, as components "
-            "have that vanish by symmetry up to rounding; they may lower the mean by much"
+            f"nll: {tiny} of {len(error)} entries have a σ below {TINY:g} times the root mean variance, as components "
+            "that vanish by symmetry have up to rounding; they may lower the mean considerably"
         )
-    return Scores(
+    return PaperMetrics(
         count=len(error),
         zero_variance=zero,
         mae=remarks.attempt("mae", lambda: metrics.mae(error), NAN),
