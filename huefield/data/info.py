@@ -83,7 +83,8 @@ def draw_summary(summary: DataSummary, title: str) -> Figure:
     with publication_style():
         drawing = Figure(figsize=(7.0, 4.2), layout="constrained")
         sizes, elements, labels, energy, force, distance = drawing.subplots(2, 3).flat
-        drawing.suptitle(f"{title}: {summary.structures} structures, {summary.atoms} atoms", fontsize=9)
+        text = f"{title}: {summary.structures} structures, {summary.atoms} atoms".replace("$", r"\$")  # no formulas
+        drawing.suptitle(text, fontsize=9)
         draw_sizes(sizes, summary)
         draw_elements(elements, summary)
         draw_labels(labels, summary)

@@ -22,6 +22,12 @@ def test_the_picture_has_six_panels_and_says_what_there_is_none_of() -> None:
     assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["none"]
 
 
+def test_a_name_with_dollars_is_no_formula() -> None:
+    block = random_block(5, rng=np.random.default_rng(0))
+    figure = draw_summary(summarise([block], rng=np.random.default_rng(0)), r"a$\frac{$.xyz")
+    assert r"a\$\frac{\$.xyz: 5 structures" in figure.get_suptitle()
+
+
 def test_only_stores_can_be_verified(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_text("1\n\nH 0 0 0\n")
     with pytest.raises(ValueError, match=r"a\.xyz is no store, so it has no checksums to verify: leave --verify out"):

@@ -49,10 +49,14 @@ def detect(path: Path) -> ReaderConfig:
         if not any((path / name).exists() for name in BUNDLE_FILES):
             raise UnreadableFileError(f"{path} is a folder, and neither a store nor a trajectory: name the files in it")
         return AseReader(ase_format=ase_format_of(path))
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if path.suffix == ".safetensors":
+        raise UnreadableFileError(f"{path} is a model, not a file of structures: is it in the place of the data?")
     with path.open("rb") as file:
         signature = file.read(len(HDF5_SIGNATURE))
     if not signature:
-        raise UnreadableFileError(f"{path} is empty: was it ever written, or is another file meant?")
+        raise UnreadableFileError(f"{path} is empty: write it again, or name another file")
     if signature == HDF5_SIGNATURE or path.suffix.lower() in HDF5_SUFFIXES:
         return _detect_hdf5(path)
     if path.suffix.lower() == ".npz":

@@ -29,6 +29,7 @@ MAX_ATOMS = 5_000_000
 MAX_COUNT_CHARACTERS = 1000
 """Characters that are read to find the number of atoms."""
 PROPERTIES = re.compile(r'Properties="?([^\s"]+)')
+ENTRIES = re.compile(r"""([^\s="']+)=("(?:\\.|[^"\\])*"|\S+)""")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +44,7 @@ class Image:
         """The atoms of the frame; ASE raises any exception on damaged text."""
         if isinstance(self.content, Atoms):
             return self.content
-        _require_columns(self.content)
+        _require_consistent(self.content)
         return next(iter(read_extxyz(io.StringIO("".join(self.content)), index=0)))
 
     @property
@@ -74,7 +75,7 @@ def images_in(path: Path, format_name: str) -> Iterator[Image | Fault]:
 
 def xyz_images(path: Path) -> Iterator[Image | Fault]:
     """Cut an xyz file into frames: the number of atoms, a comment, a line for each atom, lattice vectors."""
-    with open_with_compression(str(path), "rb") as binary, io.TextIOWrapper(binary, "utf-8", "replace") as lines:
+    with open_with_compression(str(path), "rb") as binary, io.TextIOWrapper(binary, "utf-8-sig", "replace") as lines:
         frame, line = 0, lines.readline(MAX_COUNT_CHARACTERS)
         while line:
             if not line.strip():
@@ -123,21 +124,30 @@ def _decimals(line: str) -> int:
     return len(line.rstrip().rpartition(" ")[2].partition(".")[2])
 
 
-def _require_columns(content: Sequence[str]) -> None:
-    """Raise unless each line has the columns that Properties names: ASE ignores columns in excess."""
-    stated = PROPERTIES.search(content[1])
-    parts = [] if stated is None else stated[1].split(":")
-    if not parts or len(parts) % 3 or not all(width.isdecimal() for width in parts[2::3]):
+def _require_consistent(content: Sequence[str]) -> None:
+    """Raise for damage that ASE does not notice: columns in excess, no positions, an entry with two values."""
+    if (stated := PROPERTIES.search(content[1])) is None:
         return
+    entries: dict[str, str] = {}
+    for name, value in ENTRIES.findall(content[1]):
+        if entries.setdefault(name, value) != value:
+            raise HuefieldError(f"the comment has {name} twice, as {entries[name]} and {value}: remove one")
+    _require_columns(stated[1], content[2 : 2 + int(content[0])])
+
+
+def _require_columns(properties: str, rows: Sequence[str]) -> None:
+    parts = properties.split(":")
+    if len(parts) % 3 or not all(width.isdecimal() for width in parts[2::3]):
+        raise HuefieldError(f"Properties must be NAME:TYPE:COLUMNS, repeated, but is {properties[:80]!r}")
     twice = [name for name, count in Counter(parts[::3]).items() if count > 1]
     if twice:
         raise HuefieldError(f"Properties names the column {twice[0]!r} twice: rename or remove one")
-    columns, atoms = sum(map(int, parts[2::3])), int(content[0])
-    rows = content[2 : 2 + atoms]
-    if len("".join(rows).split()) == columns * atoms:
-        return
-    number, found = next((i, len(row.split())) for i, row in enumerate(rows) if len(row.split()) != columns)
-    raise HuefieldError(f"the line of atom {number} has {found} columns, but Properties names {columns}")
+    if not {"pos", "positions"} & set(parts[::3]):
+        raise HuefieldError(f"Properties has no positions (pos:R:3), but {', '.join(parts[::3])}")
+    columns = sum(map(int, parts[2::3]))
+    if len("".join(rows).split()) != columns * len(rows):
+        number, found = next((i, len(row.split())) for i, row in enumerate(rows) if len(row.split()) != columns)
+        raise HuefieldError(f"the line of atom {number} has {found} columns, but Properties names {columns}")
 
 
 def _ase_images(path: Path, format_name: str) -> Iterator[Image | Fault]:
@@ -152,7 +162,9 @@ def _ase_images(path: Path, format_name: str) -> Iterator[Image | Fault]:
         for frame, atoms in enumerate(images):
             yield Image(str(path), frame, atoms)
     except Exception as error:
-        raise UnreadableFileError(f"{path}, frame {frame + 1}: {explained(error)}") from error
+        raise UnreadableFileError(
+            f"{path}, frame {frame + 1}: {explained(error)}; the file is damaged or not a {format_name} file"
+        ) from error
     if not _ends_with(path, LAST_WORDS.get(format_name, b"")):
         last = LAST_WORDS[format_name].decode()
         yield Fault(

@@ -179,6 +179,8 @@ def is_store(path: Path) -> bool:
 def read_manifest(folder: Path) -> Manifest:
     """Read and verify the manifest of a store."""
     file = folder / MANIFEST
+    if folder.is_file():
+        raise StoreError(f"{folder} is a file, but a store is a folder: make one with `huefield data convert`")
     if not folder.is_dir():
         raise StoreError(f"there is no store at {folder}" + _what_there_is(folder))
     if not file.is_file():

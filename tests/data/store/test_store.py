@@ -166,6 +166,9 @@ def test_a_missing_file_is_noticed_on_opening(path: Path) -> None:
 def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="there is no store at"):
         Store.open(tmp_path / "nothing.hues")
+    (tmp_path / "a.hues").touch()
+    with pytest.raises(StoreError, match=r"a\.hues is a file, but a store is a folder: make one with"):
+        Store.open(tmp_path / "a.hues")
     with pytest.raises(StoreError, match=r"is not a huefield store: it has no manifest.json"):
         Store.open(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format": "zarr"}')
