@@ -44,6 +44,7 @@ from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.reports import Report
 from huefield.training.run import Run, Setting
+from huefield.training.tensorboard import require_tensorboard
 from huefield.training.transfer import require_transferable, transferred
 from huefield.training.validation import Validator
 
@@ -109,6 +110,8 @@ def member_folder(out: Path, member: int) -> Path:
 def _train(
     config: TrainConfig, folder: Path, members: range, report: Report, should_stop: Callable[[], bool]
 ) -> Trained:
+    if config.tensorboard:
+        require_tensorboard()
     require_writable(folder)
     layout, cutoff = Layout(len(members), config.mesh), cutoff_of(config)
     saved = None if config.start_from is None else load(config.start_from, dtype=config.precision)

@@ -264,6 +264,8 @@ class Run:
         contents = self.setting.layout.fetch(self.now)
         if not first_process():
             return
+        if self.tensorboard is not None:
+            self.tensorboard.flush()
         size = self.history.num_bytes if self.history is not None else self.position.history_bytes
         save_checkpoint(
             self._checkpoints, contents, replace(self.position, history_bytes=size), self.setting.fingerprint
@@ -316,7 +318,8 @@ class Run:
 
     def _tensorboard(self) -> TensorBoard | nullcontext[None]:
         wanted = self.setting.config.tensorboard and first_process()
-        return TensorBoard(self.setting.folder / "tensorboard") if wanted else nullcontext()
+        folder = self.setting.folder / "tensorboard"
+        return TensorBoard(folder, self.position.total_steps) if wanted else nullcontext()
 
 
 def _at(position: Position, stage: AbstractStage) -> dict[str, Any]:

@@ -133,8 +133,8 @@ def test_single_failures_are_skipped_and_counted(tmp_path: Path) -> None:
 
 def check_tensorboard(folder: Path) -> None:
     """It has what the history has."""
-    (path,) = (folder / "tensorboard").iterdir()
-    found, steps = scalars(path), events(folder, "steps")
+    found = {(tag, step): value for tag, step, value in scalars(folder / "tensorboard")}
+    steps = events(folder, "steps")
     (validation,) = (event for event in events(folder, "validation") if event["step"] == 20)
     for name in ("loss", "gradient_norm", "gamma"):
         assert found[f"steps/{name}/member-1", STEPS] == pytest.approx(steps[-1][name][1], rel=1e-6)
