@@ -78,7 +78,7 @@ def trained(setting: dict[str, Any]) -> dict[str, Any]:
 
     def report(event: object) -> None:
         if isinstance(event, ValidationReport):
-            errors = (event.scores.energy_rmse[0], event.scores.force_rmse[0])
+            errors = (event.metrics.energy_rmse[0], event.metrics.force_rmse[0])
             curve.append([event.step, time.process_time() - begin, *(float(1e3 * e) for e in errors)])
 
     done = train(config, folder, report=report)

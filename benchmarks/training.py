@@ -141,19 +141,21 @@ def bare_program(data: Path, features: int, members: int) -> tuple[Any, Any, Any
     """A compiled step with states and a batch for it."""
     from huefield.data.batches.batching import Place
     from huefield.data.batches.prepared import Prepared
-    from huefield.training import job
     from huefield.training.feed import Feed
+    from huefield.training.initial import initial_ensemble, order_keys
+    from huefield.training.inputs import with_elements
+    from huefield.training.job import references_for
     from huefield.training.mesh import Layout
     from huefield.training.program import StageProgram
 
     config = config_of(data, features, members, 1)
     parts = config.data.load()
-    config = job.with_elements(config, parts["train"], None)
-    references = job.references_for(config, parts["train"], None)
+    config = with_elements(config, parts["train"], None)
+    references = references_for(config, parts["train"], None)
     prepared = Prepared.of(parts["train"], 5.0, references)
     layout = Layout(members, config.mesh)
-    ensemble = job.initial_ensemble(config, range(members), references, prepared, None)
-    feed = Feed(prepared, layout, BATCH, 1, job.order_keys(config, range(members), 0))
+    ensemble = initial_ensemble(config, range(members), references, prepared, None)
+    feed = Feed(prepared, layout, BATCH, 1, order_keys(config, range(members), 0))
     program = StageProgram(ensemble.members, config.stages[0], config.optimiser, layout)
     states = program.start(ensemble.members)
     return program, states, next(feed.start(Place()))[1]

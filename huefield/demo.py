@@ -14,7 +14,7 @@ from huefield.predict import Predicted, Together
 from huefield.support.files import write_bytes
 from huefield.training import presets, train
 from huefield.training.history_figure import save_history_figure
-from huefield.training.reports import Report
+from huefield.training.reports import OnTrainingEvent
 
 KINDS = ("vanilla", "white", "colored")
 TESTS = {
@@ -35,7 +35,7 @@ class Demo:
 
 def run_demo(
     out: Path,
-    showing: Callable[[str], AbstractContextManager[Report]],
+    showing: Callable[[str], AbstractContextManager[OnTrainingEvent]],
     should_stop: Callable[[], bool],
     *,
     kinds: tuple[str, ...] = KINDS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from huefield.training.reports import Report
+    from huefield.training.reports import OnTrainingEvent
 
 
 def demo(
@@ -19,7 +19,7 @@ def demo(
     from huefield.demo import KINDS, run_demo
 
     @contextmanager
-    def showing(kind: str) -> "Iterator[Report]":
+    def showing(kind: str) -> "Iterator[OnTrainingEvent]":
         should_stop.all_saved()
         typer.echo(f"Training {kind} ({KINDS.index(kind) + 1} of {len(KINDS)}) into {out / kind}", err=True)
         with run_progress() as report:

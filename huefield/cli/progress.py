@@ -159,10 +159,10 @@ VALIDATION_HEAD = "validation [meV, meV/Å]   E MAE    RMSE     NLL    RZV |   F
 
 def validation_line(report: "ValidationReport") -> str:
     """Metrics of the members on validation data, the mean of them, and how many are better than ever before."""
-    scores = report.scores
+    metrics = report.metrics
 
     def of(kind: str) -> str:
-        mae, rmse, nll, rzv = (getattr(scores, f"{kind}_{name}").mean() for name in ("mae", "rmse", "nll", "rzv"))
+        mae, rmse, nll, rzv = (getattr(metrics, f"{kind}_{name}").mean() for name in ("mae", "rmse", "nll", "rzv"))
         noise = f"{'-':>7} {'-':>6}" if math.isnan(nll) else f"{nll:7.2f} {rzv:6.2f}"
         return f"{1e3 * mae:7.1f} {1e3 * rmse:7.1f} {noise}"
 

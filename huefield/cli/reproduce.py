@@ -15,7 +15,7 @@ from huefield.cli.toy import toy
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
-    from huefield.training.reports import Report
+    from huefield.training.reports import OnTrainingEvent
 
 OTHER_NUMBERS = 3
 """Exit code if the numbers differ from those of --against."""
@@ -136,7 +136,7 @@ class _RowsLeft:
         self._count, self.at_first, self._begun, self._all_saved = count, count(), time.monotonic(), all_saved
 
     @contextmanager
-    def showing(self, title: str) -> "Iterator[Report]":
+    def showing(self, title: str) -> "Iterator[OnTrainingEvent]":
         from huefield.cli.progress import run_progress
 
         self._all_saved()

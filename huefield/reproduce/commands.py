@@ -6,7 +6,7 @@ from huefield.reproduce.plan import RUN, PaperSize, TablePlan
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.training.config import to_yaml
-from huefield.training.job import CONFIG
+from huefield.training.inputs import CONFIG
 
 SCRIPT = "members.sh"
 

@@ -16,16 +16,16 @@ from huefield.support.files import require_free
 from huefield.training import assemble, presets, train
 from huefield.training.checkpoint import CHECKPOINTS
 from huefield.training.config import TrainConfig
-from huefield.training.job import member_folder, require_made_with
+from huefield.training.inputs import member_folder, require_made_with
 from huefield.training.outcome import MODEL
-from huefield.training.reports import Report
+from huefield.training.reports import OnTrainingEvent
 from huefield.training.stages import SquaredErrorStage, Stage
 
 MINI_POTENTIAL = PaiNN.Config(features=32)
 RUN, MEAN = "run", "mean"
 """Folders of a row's training run and of the first stage, which all rows share."""
 
-ShowProgress = Callable[[str], AbstractContextManager[Report]]
+ShowProgress = Callable[[str], AbstractContextManager[OnTrainingEvent]]
 """Opens a progress display for the training with this title."""
 
 

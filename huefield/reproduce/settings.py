@@ -7,7 +7,7 @@ from typing import Any
 
 from huefield.reproduce.plan import RUN, AbstractSize, Job
 from huefield.training.config import TrainConfig
-from huefield.training.job import DIGESTS, inputs_folder
+from huefield.training.inputs import DIGESTS, inputs_folder
 
 PLACES = {"data", "start_from"}
 """Settings that name files; results do not depend on them."""

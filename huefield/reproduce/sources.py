@@ -20,7 +20,7 @@ from huefield.data.splits.config import FileSplit, FormulaSplit, RandomSplit, Sp
 from huefield.data.splits.splits import SplitError
 from huefield.support.errors import HuefieldError
 from huefield.support.files import FolderInUseError, alone_in, write_bytes
-from huefield.training.job import require_usable
+from huefield.training.datachecks import require_usable
 
 LARGE_ATOMS = 20
 """Molecules of ANI-1x with more atoms are held out for the test on larger molecules."""

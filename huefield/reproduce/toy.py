@@ -5,7 +5,6 @@ It uses the noise models, ensembles, training and metrics for molecules, with a 
 
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,8 @@ from huefield.potentials import MLPPotential
 from huefield.support import plots
 from huefield.support.config import FrozenConfig
 from huefield.support.files import write_bytes
-from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, StepReport, fit
+from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, fit
+from huefield.training.reports import OnTrainingEvent
 
 
 class ToyConfig(FrozenConfig):
@@ -89,7 +89,7 @@ class ToyResult(eqx.Module):
         return (grid >= self.config.process.low) & (grid <= self.config.process.high)
 
 
-def run_toy(config: ToyConfig, report: Callable[[StepReport], None] = lambda progress: None) -> ToyResult:
+def run_toy(config: ToyConfig, report: OnTrainingEvent = lambda event: None) -> ToyResult:
     """Draw the data and train the ensemble, in double precision."""
     with jax.enable_x64(True):
         data_key, member_key = jax.random.split(jax.random.key(config.seed))

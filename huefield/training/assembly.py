@@ -1,4 +1,4 @@
-"""Members that were trained one by one, put together."""
+"""Assemble members that were trained one by one."""
 
 import shutil
 from pathlib import Path
@@ -12,14 +12,15 @@ from huefield.model.modelfile import load, save
 from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, require_writable
 from huefield.training.checkpoint import differences
-from huefield.training.config import TrainConfig, parse_config
+from huefield.training.config import TrainConfig
 from huefield.training.feed import prepare
-from huefield.training.job import CONFIG, DIGESTS, changed_parts, cutoff_of, member_folder, references_for
+from huefield.training.inputs import CONFIG, DIGESTS, changed_parts, member_folder, recorded_config
+from huefield.training.job import cutoff_of, references_for
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
-from huefield.training.reports import Report
+from huefield.training.reports import OnTrainingEvent
 
 SAME_EV = 1e-6
-"""Energies of single atoms that differ by less are the same: machines round differently."""
+"""Energies of isolated atoms that differ by less are equal: machines round differently."""
 
 
 def assemble(
@@ -27,32 +28,32 @@ def assemble(
     paths: list[Path] | None = None,
     *,
     allow_missing: bool = False,
-    report: Report = lambda event: None,
+    report: OnTrainingEvent = lambda event: None,
 ) -> Trained:
-    """Put members together that were trained one by one.
+    """Assemble members that were trained one by one.
 
     Args:
         out: folder of the run; the ensemble is written there.
-        paths: model files to put together as they are. None for all members of ``out``; what is kept of them is then
-            chosen on the validation data, as if they had been trained together.
-        allow_missing: whether some of the run's members may not be there.
-        report: is told what was chosen.
+        paths: model files to assemble unchanged. None for all members of ``out``; their best or last parameters are
+            then selected on the validation data, as if they had been trained together.
+        allow_missing: whether some of the run's members may be missing.
+        report: receives messages.
     """
     folder = Path(out)
     require_writable(folder)
     with alone_in(folder):
         if paths is not None:
-            return _as_they_are(folder, paths)
+            return _unchanged(folder, paths)
         folders, config = _members_of(folder, allow_missing)
         with jax.enable_x64(config.precision == "float64"):
             candidates = _candidates(folders, config)
             return conclude(candidates, _data_for(folders[0], config, candidates.best), config, folder, report)
 
 
-def _as_they_are(folder: Path, paths: list[Path]) -> Trained:
-    with jax.enable_x64(True):  # whatever precision they were trained in
+def _unchanged(folder: Path, paths: list[Path]) -> Trained:
+    with jax.enable_x64(True):  # keeps whatever precision they were trained in
         ensemble = _joined(paths)
-        (folder / SCORES).unlink(missing_ok=True)  # of what was there before
+        (folder / SCORES).unlink(missing_ok=True)  # those of an earlier ensemble
         shutil.rmtree(folder / CANDIDATES, ignore_errors=True)
         save(ensemble, folder / MODEL)
     return Trained(ensemble, folder / MODEL, {})
@@ -61,19 +62,19 @@ def _as_they_are(folder: Path, paths: list[Path]) -> Trained:
 def _joined(paths: list[Path]) -> Ensemble:
     twice = [path for path in paths if sum(path.resolve() == other.resolve() for other in paths) > 1]
     if twice:
-        raise HuefieldError(f"{twice[0]} is named twice: an ensemble of copies would be too sure of itself")
+        raise HuefieldError(f"{twice[0]} is named twice: an ensemble of copies would underestimate its uncertainty")
     loaded = [load(path) for path in paths]
     first = loaded[0]
     for path, one in zip(paths, loaded, strict=True):
         if _precision(one) != _precision(first):
             raise HuefieldError(
-                f"{path} is of {_precision(one)}, but {paths[0]} of {_precision(first)}: train them in one precision"
+                f"{path} has {_precision(one)}, but {paths[0]} {_precision(first)}: train them in one precision"
             )
         ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
         if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
             raise HuefieldError(
-                f"{path} has other energies of single atoms than {paths[0]} ({theirs} and {ours} eV by atomic number): "
-                "was it trained on other data? Give all members the same with references: {kind: given}"
+                f"{path} has other energies of isolated atoms than {paths[0]} ({theirs} and {ours} eV by "
+                "atomic number): it was trained on other data. Give all members the same with references: {kind: given}"
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
     return ensemble.with_atom_energies(dict(first.atom_energies))
@@ -90,35 +91,35 @@ def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:
     for folder in folders:
         for name in Candidates.files():
             if not (folder / name).is_file():
-                raise HuefieldError(f"{folder / name} is missing: start training of that member again, which writes it")
+                raise HuefieldError(f"{folder / name} is missing: train that member again")
     return Candidates(*(_joined([folder / name for folder in folders]) for name in Candidates.files()))
 
 
 def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str, Prepared]:
-    """All parts of the data but the one for training; they must be what members were trained with."""
+    """All parts of the data except the one for training, after a check that they have not changed."""
     try:
         parts = config.data.load()
     except (OSError, ValueError) as error:
         raise HuefieldError(
-            f"the data that the ensemble is chosen and scored on cannot be read from {Path.cwd()}: {error}. Go to the "
-            "folder that members were trained from, or name the model files, to put them together as they are"
+            f"the validation data cannot be read from {Path.cwd()}: {error}. Go to the folder that the members were "
+            "trained from, or name the model files to assemble them unchanged"
         ) from error
     for name in changed_parts(parts, member):
         raise HuefieldError(
-            f"the data for {name} are not those that the members were trained with: put them back, or name the "
-            "model files, to put them together as they are"
+            f"the data for {name} are not those that the members were trained with: restore them, or name the model "
+            "files to assemble them unchanged"
         )
     references = references_for(config, parts["train"], ensemble)
     return {name: prepare(part, cutoff_of(config), references) for name, part in parts.items() if name != "train"}
 
 
 def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainConfig]:
-    """Folders of the trained members of a run, and the settings that they must all have been trained with."""
+    """Folders of the trained members of a run, and the settings that all of them share."""
     some = [path.parent for path in sorted(folder.glob(f"member-*/{MODEL}"))]
     if not some:
         begun = [path.parent.name for path in sorted(folder.glob(f"member-*/{CONFIG}"))]
         if begun:
-            raise HuefieldError(f"no member in {folder} is trained to its end: give the command of {begun[0]} again")
+            raise HuefieldError(f"no member in {folder} is finished: run the command of {begun[0]} again")
         raise HuefieldError(
             f"there is no trained member in {folder}: train some with `huefield train CONFIG --member K`"
         )
@@ -130,12 +131,12 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
         if changed:
             raise HuefieldError(f"{path} was trained with other settings than {some[0]}: {changed[0]}")
         if (path / DIGESTS).read_text() != (some[0] / DIGESTS).read_text():
-            raise HuefieldError(f"{path} was trained with other data than {some[0]}: train one of them anew")
+            raise HuefieldError(f"{path} was trained with other data than {some[0]}: train one of them again")
     missing = [str(number) for number, path in enumerate(wanted) if path not in found]
     if missing and not allow_missing:
         raise HuefieldError(
-            f"members {', '.join(missing)} of {first.members} are not trained yet: train them, or put the others "
-            "together with --allow-missing"
+            f"members {', '.join(missing)} of {first.members} are not trained yet: train them, or assemble the others "
+            "with --allow-missing"
         )
     return found, first
 
@@ -143,5 +144,5 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
 def _config_of(member: Path) -> TrainConfig:
     for name in (CONFIG, DIGESTS):
         if not (member / name).is_file():
-            raise HuefieldError(f"{member / name} is missing: start training of that member again, which writes it")
-    return parse_config((member / CONFIG).read_text(), str(member / CONFIG))
+            raise HuefieldError(f"{member / name} is missing: train that member again")
+    return recorded_config(member)

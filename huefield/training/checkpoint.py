@@ -1,8 +1,8 @@
-"""The state of a run in one file, and the newest good one of a folder.
+"""Checkpoints: the state of a run in one file.
 
-A checkpoint has everything that the rest of the run depends on: parameters, their averages, the optimiser's memory, the
-best so far, the stage, the place in the data. It is written whole or not at all and has a checksum; the one before it
-is kept, and used if the last one is damaged.
+A checkpoint has everything that the rest of the run depends on: parameters, their averages, the state of the optimiser,
+the best parameters so far, the stage, the position in the data. It is written atomically and has a checksum; the
+checkpoint before it is kept and used if the last one is damaged.
 """
 
 import errno
@@ -29,58 +29,59 @@ from huefield.training.step import MemberState
 FORMAT = "huefield-checkpoint"
 VERSION = 1
 CHECKPOINTS = "checkpoints"
-"""The folder of them within that of a run."""
+"""The folder of checkpoints within the folder of a run."""
 KEPT = 2
-"""Checkpoints that are kept."""
+"""Number of checkpoints that are kept."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Errors of a disk or quota that is full."""
 
 
 class CheckpointError(HuefieldError):
-    """There are checkpoints, but the run cannot go on from them; the message says why."""
+    """The run cannot be resumed from the checkpoints in its folder; the message says why."""
 
 
 @dataclass(frozen=True)
-class Position:
-    """Where a run stands, in whole numbers."""
+class RunPosition:
+    """How far a run is."""
 
     stage: int = 0
     step: int = 0
-    """Steps of the stage that are done."""
+    """Finished steps of the stage."""
     total_steps: int = 0
-    """Steps of all stages that are done."""
+    """Finished steps of all stages."""
     place: Place = field(default_factory=Place)
     rollbacks: int = 0
     history_bytes: int = 0
     finished: bool = False
 
 
-class Contents(eqx.Module):
-    """The arrays of a checkpoint."""
+class RunState(eqx.Module):
+    """The arrays of a run that a checkpoint saves."""
 
     states: MemberState
     best: ForceField
-    """The best averaged parameters of each member in this stage."""
+    """Averaged parameters of each member at its best validation in this stage."""
     last: ForceField
-    """Those of the last validation before a member ended the stage."""
+    """Averaged parameters of each member at its last validation in this stage."""
     best_score: np.ndarray
     waited: np.ndarray
-    """Validations since then."""
+    """Validations since the best one."""
     stopped: np.ndarray
     """Whether a member has ended the stage."""
     failures: np.ndarray
-    """How often each member has made training go back in this stage."""
+    """How often each member made training return to a checkpoint in this stage."""
 
 
-def save_checkpoint(folder: Path, contents: Contents, position: Position, fingerprint: dict[str, Any]) -> Path:
-    """Write a checkpoint, and remove all but the last ones.
+def save_checkpoint(folder: Path, state: RunState, position: RunPosition, fingerprint: dict[str, Any]) -> Path:
+    """Write a checkpoint and remove old ones.
 
     Args:
-        folder: where checkpoints are.
-        contents: arrays in the memory of the host.
-        position: where the run stands.
-        fingerprint: what the run may only be resumed with.
+        folder: folder of the checkpoints.
+        state: arrays in the memory of the host.
+        position: how far the run is.
+        fingerprint: inputs that must be the same when the run is resumed.
     """
-    tensors = {name: np.asarray(array) for name, array in named_arrays(contents).items()}
+    tensors = {name: np.asarray(array) for name, array in named_arrays(state).items()}
     place = {**vars(position), "place": list(position.place)}
     metadata = {
         "format_version": str(VERSION),
@@ -92,9 +93,9 @@ def save_checkpoint(folder: Path, contents: Contents, position: Position, finger
     write_bytes(path, format_file(tensors, metadata, FORMAT))
     found = checkpoints_in(folder)
     newest = found.index(path)
-    for other in (*found[:newest], *found[newest + KEPT :]):  # newer ones are damaged, or a future that was given up
+    for other in (*found[:newest], *found[newest + KEPT :]):  # newer ones are damaged, or were given up by a rollback
         other.unlink(missing_ok=True)
-    for left in folder.glob(".step-*"):  # by a process that was killed while it wrote
+    for left in folder.glob(".step-*"):  # left by a process that was killed while it wrote
         left.unlink(missing_ok=True)
     return path
 
@@ -106,7 +107,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 @contextmanager
 def saying_what_is_safe(folder: Path) -> Iterator[None]:
-    """If the system has no room for a file of the run in ``folder``, say which, what is left, and what to do."""
+    """Turn an error of a full disk into one that names the file, the last checkpoint, and what to do."""
     try:
         yield
     except OSError as error:
@@ -114,21 +115,21 @@ def saying_what_is_safe(folder: Path) -> Iterator[None]:
             raise
         reason, cure = refusal(error, folder / CHECKPOINTS)
         found = checkpoints_in(folder / CHECKPOINTS)
-        left, again = (f"The run is safe up to {found[0]}", " to resume") if found else ("Nothing was kept", "")
+        left, again = (f"The run is saved up to {found[0]}", " to resume") if found else ("Nothing is saved", "")
         file = error.filename or f"a file in {folder}"
         raise OSError(f"cannot write {file}: {reason}. {left}: {cure} and run the same command again{again}") from error
 
 
 def load_newest(
-    folder: Path, skeleton: Contents, fingerprint: dict[str, Any], warn: Callable[[str], None]
-) -> tuple[Contents, Position] | None:
-    """The newest checkpoint that is whole; None if there is none at all.
+    folder: Path, skeleton: RunState, fingerprint: dict[str, Any], warn: Callable[[str], None]
+) -> tuple[RunState, RunPosition] | None:
+    """The newest undamaged checkpoint; None if there are no checkpoints.
 
     Args:
-        folder: where checkpoints are.
-        skeleton: contents with the right shapes; their values are not looked at.
+        folder: folder of the checkpoints.
+        skeleton: a state with the right shapes and any values.
         fingerprint: must be equal to the one of the checkpoint.
-        warn: is told of each damaged checkpoint that is passed over.
+        warn: receives a message about each damaged checkpoint that is skipped.
     """
     found = checkpoints_in(folder)
     for path in found:
@@ -141,21 +142,19 @@ def load_newest(
             continue
         if metadata.get("format_version") != str(VERSION):
             raise CheckpointError(
-                f"{path} has version {metadata.get('format_version')} of the format, this huefield has {VERSION}: "
-                f"go on with huefield {metadata.get('huefield')}, or start anew with another --out"
+                f"{path} has format version {metadata.get('format_version')}, but this huefield reads {VERSION}: "
+                f"resume with huefield {metadata.get('huefield')}, or start again with another --out"
             )
         _require_same(path, json.loads(metadata["fingerprint"]), fingerprint)
         return _filled(path, skeleton, tensors), _position(metadata["position"])
     if found:
-        raise CheckpointError(
-            f"none of the {len(found)} checkpoints in {folder} is whole: start anew with another --out"
-        )
+        raise CheckpointError(f"all {len(found)} checkpoints in {folder} are damaged: start again with another --out")
     return None
 
 
-def _position(text: str) -> Position:
+def _position(text: str) -> RunPosition:
     values = json.loads(text)
-    return Position(**{**values, "place": Place(*values["place"])})
+    return RunPosition(**{**values, "place": Place(*values["place"])})
 
 
 def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> None:
@@ -165,14 +164,14 @@ def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> Non
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(
-            f"{path} belongs to a run with other settings; what changed:\n"
+            f"{path} belongs to a run with other settings or data:\n"
             + "\n".join(f"  {line}" for line in changed)
-            + "\nSet it back to resume, or train into another folder with --out"
+            + "\nRestore them to resume, or train into another folder with --out"
         )
 
 
 def differences(before: Any, after: Any, place: str = "") -> list[str]:
-    """What differs between two trees of JSON, one line for each difference."""
+    """The differences between two trees of JSON, one line each."""
     if isinstance(before, dict) and isinstance(after, dict):
         names = [*before, *(name for name in after if name not in before)]
         pairs = [(f"{place}.{name}" if place else name, before.get(name), after.get(name)) for name in names]
@@ -183,7 +182,7 @@ def differences(before: Any, after: Any, place: str = "") -> list[str]:
     return [line for name, b, a in pairs for line in differences(b, a, name)]
 
 
-def _filled(path: Path, skeleton: Contents, tensors: dict[str, np.ndarray]) -> Contents:
+def _filled(path: Path, skeleton: RunState, tensors: dict[str, np.ndarray]) -> RunState:
     wanted = named_arrays(skeleton)
     wrong = [
         name
@@ -194,7 +193,7 @@ def _filled(path: Path, skeleton: Contents, tensors: dict[str, np.ndarray]) -> C
     ]
     if wrong:
         raise CheckpointError(
-            f"{path} was written by a program with other arrays ({len(wrong)} differ, such as {min(wrong)}): "
-            "start anew with another --out"
+            f"{path} was written by a version of huefield with other arrays ({len(wrong)} differ, such as "
+            f"{min(wrong)}): start again with another --out"
         )
     return with_arrays(skeleton, tensors)

@@ -1,9 +1,10 @@
 """Batches for all members, divided over the devices of a :class:`~huefield.training.mesh.Layout`.
 
-Each member has an order of its own. The batches of one step have one shape, the cheapest that holds all of them; it
-follows from sizes that every process knows, so that all agree on it without a word.
+Each member has its own order of structures. The batches of one step have one shape, the cheapest that holds all of
+them. It follows from sizes that every process knows, so processes need not communicate to agree on it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,18 +17,30 @@ from huefield.data.references import AtomicReferences
 from huefield.training.mesh import Layout, own_share, shared
 
 MANY_STEPS = 5000
-"""From which on a second program for batches of usual size pays: where sizes differ, its steps take half the time."""
+"""Number of steps from which a second program for batches of usual size pays: its steps can take half the time."""
 
 
 def prepare(part: Part, cutoff_angstrom: float, references: AtomicReferences) -> Prepared:
-    """Look once at every structure; each process of a job looks at its share and tells the others."""
+    """Prepare a part of the data; each process of a job counts neighbours in its share and sends them to the others."""
     own = Prepared.of(part.share(own_share(len(part))), cutoff_angstrom, references)
     columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets))
     return Prepared(part, cutoff_angstrom, *columns)
 
 
-class Feed:
-    """Batches of training structures, without end, from any place on."""
+class AbstractFeed(ABC):
+    """An endless sequence of batches that can start at any place."""
+
+    @abstractmethod
+    def indices(self, place: Place) -> Iterator[tuple[Place, list[Int[np.ndarray, " _"]]]]:
+        """The structures of each member's batch, and the place after them."""
+
+    @abstractmethod
+    def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
+        """Batches with leading axes for members and devices, and the place after each."""
+
+
+class Feed(AbstractFeed):
+    """Batches of the training structures."""
 
     def __init__(
         self,
@@ -48,12 +61,12 @@ class Feed:
         self.shapes = shapes if pays else shapes[-1:]  # each shape compiles a program of its own
 
     def indices(self, place: Place) -> Iterator[tuple[Place, list[Int[np.ndarray, " _"]]]]:
-        """The structures of each member's batch, with the place behind them."""
+        """The structures of each member's batch, and the place after them."""
         for steps in zip(*(order.start(place) for order in self.orders), strict=True):
             yield steps[0][0], [indices for _, indices in steps]
 
     def start(self, place: Place) -> Iterator[tuple[Place, Batch]]:
-        """Batches with leading axes for members and devices, each with the place behind it."""
+        """Batches with leading axes for members and devices, and the place after each."""
         for after, members in self.indices(place):
             parts = [np.array_split(indices, self.layout.data_parts) for indices in members]
             shape = self.data.shape_for([part for member in parts for part in member], self.shapes)
@@ -62,7 +75,7 @@ class Feed:
 
 
 def validation_batches(data: Prepared, layout: Layout, batch_size: int) -> list[Batch]:
-    """All structures of a part once, in order, for all members alike, laid out over the devices."""
+    """Batches with every structure of a part once, in order; all members share them."""
     step = batch_size * layout.data_parts
     shape = choose_shapes(data.sizes, data.neighbours, np.zeros(len(data), np.int64), batch_size)[-1]
     batches = []

@@ -16,7 +16,7 @@ from huefield.training.history import read_history
 Events = list[dict[str, Any]]
 
 
-class Curve(NamedTuple):
+class HistoryCurve(NamedTuple):
     """Values of an event, and how they are drawn."""
 
     name: str
@@ -31,21 +31,21 @@ class Panel(NamedTuple):
     event: str
     label: str
     scale: str
-    curves: tuple[Curve, ...]
+    curves: tuple[HistoryCurve, ...]
 
 
-def _both(metric: str, unit: float = 1.0) -> tuple[Curve, ...]:
+def _both(metric: str, unit: float = 1.0) -> tuple[HistoryCurve, ...]:
     return (
-        Curve(f"energy_{metric}", plots.EPISTEMIC, "energy", unit),
-        Curve(f"force_{metric}", plots.OBSERVED, "forces", unit),
+        HistoryCurve(f"energy_{metric}", plots.EPISTEMIC, "energy", unit),
+        HistoryCurve(f"force_{metric}", plots.OBSERVED, "forces", unit),
     )
 
 
 RIGHT_AT_ONE = _both("rzv")
 PANELS = (
-    Panel("steps", "loss", "symlog", (Curve("loss", plots.MEAN),)),
-    Panel("steps", "norm of the gradient", "log", (Curve("gradient_norm", plots.MEAN),)),
-    Panel("steps", "γ (Å⁻²)", "log", (Curve("gamma", plots.ALEATORIC),)),
+    Panel("steps", "loss", "symlog", (HistoryCurve("loss", plots.MEAN),)),
+    Panel("steps", "norm of the gradient", "log", (HistoryCurve("gradient_norm", plots.MEAN),)),
+    Panel("steps", "γ (Å⁻²)", "log", (HistoryCurve("gamma", plots.ALEATORIC),)),
     Panel("validation", "validation RMSE (meV, meV/Å)", "log", _both("rmse", 1e3)),
     Panel("validation", "validation NLL", "linear", _both("nll")),
     Panel("validation", "validation RZV", "log", RIGHT_AT_ONE),
@@ -117,7 +117,7 @@ def _draw_panel(ax: Axes, panel: Panel, events: Events) -> None:
         ax.legend()
 
 
-def _draw_curve(ax: Axes, curve: Curve, events: Events, label: str) -> None:
+def _draw_curve(ax: Axes, curve: HistoryCurve, events: Events, label: str) -> None:
     """One stage; a member without a number at a step is left out there."""
     steps = np.array([e["total_steps"] for e in events])
     values = curve.unit * np.array([e[curve.name] for e in events], float)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -92,6 +93,10 @@ class Layout:
         far, near = eqx.partition(arrays, _is_elsewhere)
         gathered = self._gather(far) if jax.tree.leaves(far) else far
         return eqx.combine(*jax.tree.map(np.asarray, (gathered, near)), static)
+
+    def on_device(self, tree: Any) -> Any:
+        """The whole arrays as arrays of JAX on the default device."""
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, self.fetch(tree))
 
     def same_everywhere(self, number: int) -> bool:
         """Whether all processes have the same number. They wait for one another here."""

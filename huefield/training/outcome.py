@@ -24,7 +24,7 @@ from huefield.support.files import write_bytes
 from huefield.support.plain import plain
 from huefield.training.config import TrainConfig
 from huefield.training.mesh import first_process
-from huefield.training.reports import Report
+from huefield.training.reports import OnTrainingEvent
 from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for, typical_uncertainty
 from huefield.training.stages import AbstractStage
 
@@ -58,7 +58,7 @@ class Candidates(NamedTuple):
 
 
 def conclude(
-    candidates: Candidates, prepared: dict[str, Prepared], config: TrainConfig, folder: Path, report: Report
+    candidates: Candidates, prepared: dict[str, Prepared], config: TrainConfig, folder: Path, report: OnTrainingEvent
 ) -> Trained:
     """Choose, score and save."""
     scored = {name: data for name, data in prepared.items() if name != "train" and len(data)}
@@ -85,7 +85,7 @@ def choose(
     validation: Prepared,
     stage: AbstractStage,
     shapes: tuple[BatchShape, ...],
-    report: Report,
+    report: OnTrainingEvent,
 ) -> Ensemble:
     """The candidate whose predictions, of the ensemble as a whole, have the lower criterion of the last stage."""
     best, last = (criterion(each, validation, stage, shapes) for each in candidates)

@@ -1,18 +1,19 @@
-"""What training tells while it runs."""
+"""Events that training reports while it runs."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from huefield.training.validation import Scores
+from huefield.training.validation import MemberMetrics
 
 
 @dataclass(frozen=True, eq=False)
 class StepReport:
-    """How far a stage is."""
+    """Progress of a stage."""
 
     stage: int
     stage_name: str
@@ -27,33 +28,35 @@ class StepReport:
 
     @property
     def seconds_left(self) -> float:
-        """Of the stage, if it is not ended early."""
+        """Estimated time to the end of the stage, if it does not end early."""
         return (self.stage_steps - self.step) / self.steps_per_second if self.steps_per_second else float("nan")
 
 
 @dataclass(frozen=True, eq=False)
 class ValidationReport:
-    """Scores of all members, and whether they are the best of the stage."""
+    """Validation metrics of all members, and whether they are the best of the stage so far."""
 
     stage: int
     stage_name: str
     step: int
-    scores: Scores
+    metrics: MemberMetrics
     improved: np.ndarray
 
 
-Report = Callable[[StepReport | ValidationReport | str], None]
-"""Is told of progress; strings are messages for people."""
+TrainingEvent: TypeAlias = StepReport | ValidationReport | str
+"""Strings are messages for people."""
+OnTrainingEvent: TypeAlias = Callable[[TrainingEvent], None]
+"""Receives the events of training."""
 
 
 class Clock:
-    """Steps per second, the first ones left out, in which programs are compiled."""
+    """Measures steps per second, without the first ones, in which programs are compiled."""
 
     def __init__(self) -> None:
         self._begin: tuple[int, float] | None = None
 
     def rate(self, step: int) -> float:
-        """Since the first time that it was asked, which gives 0."""
+        """Steps per second since the first call, which returns 0."""
         now = time.perf_counter()
         if self._begin is None or step <= self._begin[0]:
             self._begin = (step, now)

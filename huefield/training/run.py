@@ -1,13 +1,13 @@
-"""A training run: stages, steps, validations, checkpoints, and what to do when something goes wrong."""
+"""The training loop: stages, steps, validations, checkpoints, and recovery from failed steps."""
 
 import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import equinox as eqx
 import jax
@@ -15,74 +15,103 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from huefield.data.batches.batching import Batch, Place, prefetch
-from huefield.model.forcefield import ForceField
+from huefield.model.forcefield import ForceField, Strategy
 from huefield.support.errors import HuefieldError
-from huefield.training.checkpoint import CHECKPOINTS, CheckpointError, Contents, Position, load_newest, save_checkpoint
-from huefield.training.config import TrainConfig
-from huefield.training.feed import Feed
+from huefield.training.checkpoint import (
+    CHECKPOINTS,
+    CheckpointError,
+    RunPosition,
+    RunState,
+    load_newest,
+    save_checkpoint,
+)
+from huefield.training.feed import AbstractFeed
 from huefield.training.history import History
-from huefield.training.loop import TrainingDivergedError, with_noise_levels
+from huefield.training.initial import with_noise_levels
 from huefield.training.mesh import Layout, first_process
 from huefield.training.program import StageProgram, chosen
-from huefield.training.reports import Clock, Report, StepReport, ValidationReport
+from huefield.training.reports import Clock, OnTrainingEvent, StepReport, ValidationReport
 from huefield.training.stages import AbstractStage
-from huefield.training.step import MemberState, StepMetrics
+from huefield.training.step import MemberState, OptimiserConfig, StepMetrics
 from huefield.training.tensorboard import TensorBoard
 from huefield.training.validation import Validator
 
 PREFETCHED = 2
+"""Batches that are prepared ahead."""
 BAD_IN_A_ROW = 10
-"""Steps that may fail one after the other before training goes back to the last checkpoint."""
+"""Consecutive failed steps of a member after which training goes back to the last checkpoint."""
 ROLLBACKS = 3
+"""Times that a member may make training go back in a stage."""
 SMALLER_RATE = 0.3
-"""Factor on the learning rate of a member that has made training go back."""
+"""Factor on the learning rate of a member that made training go back."""
 
 
 class TrainingStoppedError(HuefieldError):
-    """The run was asked to stop, and has saved where it is."""
+    """The run was asked to stop and has saved its state."""
+
+
+class TrainingDivergedError(HuefieldError):
+    """Steps of a member keep failing; the message names the structures and terms of the loss."""
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """The settings that the loop reads; :class:`~huefield.training.config.TrainConfig` describes them."""
+
+    stages: tuple[AbstractStage, ...]
+    optimiser: OptimiserConfig
+    precision: Literal["float32", "float64"]
+    validate_every: int
+    checkpoint_every: int
+    report_every: int
+    patience: int | None = None
+    tensorboard: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What a run works with."""
+    """Everything that a run works with."""
 
-    config: TrainConfig
+    loop: LoopSettings
     layout: Layout
     validator: Validator
-    feed_for: Callable[[int], Feed]
-    """The batches of a stage."""
+    feed_for: Callable[[int], AbstractFeed]
+    """Gives the batches of a stage."""
     folder: Path
-    fingerprint: dict[str, Any]
-    report: Report
-    should_stop: Callable[[], bool]
-    diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str]
+    fingerprint: dict[str, Any] = field(default_factory=dict)
+    """Inputs that must be the same when the run is resumed."""
+    report: OnTrainingEvent = lambda event: None
+    should_stop: Callable[[], bool] = lambda: False
+    diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str] = lambda *_: ""
+    """Explains why the last batches of a member failed."""
+    strategy: Strategy = "auto"
 
 
 class Run:
     """The state of a run, and the loop that changes it."""
 
-    now: Contents
-    """What checkpoints are made of, laid out over the devices."""
+    now: RunState
+    """The state that checkpoints save, laid out over the devices."""
 
     def __init__(self, setting: Setting, members: ForceField) -> None:
         self.setting = setting
-        self.stages = setting.config.stages
-        self.position = Position()
+        self.stages = setting.loop.stages
+        self.position = RunPosition()
         self.first = members
         self.program = self._program(members, 0)
         self.resumed = False
         self.history: History | None = None
         self.tensorboard: TensorBoard | None = None
         self.recent: deque[Place] = deque(maxlen=BAD_IN_A_ROW)
-        """Places of the last batches, for a diagnosis."""
+        """Positions of the last batches in the data, for a diagnosis."""
 
     @property
     def stage(self) -> AbstractStage:
-        """The stage that the run is in."""
+        """The current stage."""
         return self.stages[self.position.stage]
 
     def __call__(self) -> tuple[ForceField, ForceField]:
-        """Train until all stages are done; the members at their best and at their last validation."""
+        """Train through all stages; returns the members at their best and at their last validation."""
         path = self.setting.folder / "history.jsonl"
         with (
             History(path, self.position.history_bytes) if first_process() else nullcontext() as self.history,
@@ -96,12 +125,13 @@ class Run:
         return self.now.best, self.now.last
 
     def _program(self, members: ForceField, stage: int) -> StageProgram:
-        return StageProgram(members, self.stages[stage], self.setting.config.optimiser, self.setting.layout)
+        setting = self.setting
+        return StageProgram(members, self.stages[stage], setting.loop.optimiser, setting.layout, setting.strategy)
 
-    def _begun(self, members: ForceField, states: MemberState) -> Contents:
-        """A stage that starts from these members."""
+    def _begun(self, members: ForceField, states: MemberState) -> RunState:
+        """The state at the start of a stage."""
         count = self.setting.layout.num_members
-        return Contents(
+        return RunState(
             states,
             best=members,
             last=members,
@@ -116,7 +146,7 @@ class Run:
         if self.stage.initialise_noise:
             members = self._with_noise_from_errors(members)
         self._hold(self._begun(members, self.program.start(members)))
-        self._validate()  # what a stage starts from is its first candidate
+        self._validate()  # the initial parameters of a stage may be its best
         self._save()
 
     def _next_stage(self) -> None:
@@ -130,7 +160,7 @@ class Run:
         self._enter_stage(handed_over)
 
     def _run_stage(self) -> None:
-        feed, config = self.setting.feed_for(self.position.stage), self.setting.config
+        feed, loop = self.setting.feed_for(self.position.stage), self.setting.loop
         while self.position.step < self.stage.steps and not self.now.stopped.all():
             rollbacks, due = self.position.rollbacks, False
             with closing(prefetch(feed.start(self.position.place), PREFETCHED)) as batches:  # type: ignore[type-var]
@@ -139,14 +169,14 @@ class Run:
                     metrics = self._step(*next(batches))
                     at = self.position
                     last = at.step == self.stage.steps
-                    if last or at.step % config.report_every == 0:
-                        self._tell(metrics, clock)
+                    if last or at.step % loop.report_every == 0:
+                        self._report_step(metrics, clock)
                         self._go_back_if_bad(feed)
                         if self.position.rollbacks > rollbacks:
                             break
-                    if last or at.step % config.validate_every == 0:
+                    if last or at.step % loop.validate_every == 0:
                         self._validate()
-                    due = due or at.step % config.checkpoint_every == 0
+                    due = due or at.step % loop.checkpoint_every == 0
                     if due and self._healthy():
                         self._save()
                         due = False
@@ -160,17 +190,17 @@ class Run:
         self.position = replace(at, step=at.step + 1, total_steps=at.total_steps + 1, place=place)
         return metrics
 
-    def _tell(self, metrics: StepMetrics, clock: Clock) -> None:
+    def _report_step(self, metrics: StepMetrics, clock: Clock) -> None:
         found = (metrics, self.now.states.health.skipped, self.now.states.member.noise.watched())
-        told, skipped, noise = self.setting.layout.fetch(found)
+        fetched, skipped, noise = self.setting.layout.fetch(found)
         report = StepReport(
             self.position.stage,
             self.stage.kind,
             self.position.step,
             self.stage.steps,
             clock.rate(self.position.step),
-            told.loss,
-            told.gradient_norm,
+            fetched.loss,
+            fetched.gradient_norm,
             skipped,
             noise,
         )
@@ -179,44 +209,44 @@ class Run:
         self.setting.report(report)
 
     def _validate(self) -> None:
-        now, patience = self.now, self.setting.config.patience
-        scores = self.setting.validator(now.states.averaged, self.stage)
-        improved = (scores.criterion < now.best_score) & ~now.stopped
+        now, patience = self.now, self.setting.loop.patience
+        metrics = self.setting.validator(now.states.averaged, self.stage)
+        improved = (metrics.criterion < now.best_score) & ~now.stopped
         waited = np.where(improved, 0, now.waited + 1)
         self.now = replace(
             now,
             best=self._taken(now.best, improved),
             last=self._taken(now.last, ~now.stopped),
-            best_score=np.where(improved, scores.criterion, now.best_score),
+            best_score=np.where(improved, metrics.criterion, now.best_score),
             waited=waited,
             stopped=now.stopped if patience is None else now.stopped | (waited >= patience),
         )
-        self._record("validation", **_at(self.position, self.stage), improved=improved, **vars(scores))
+        self._record("validation", **_at(self.position, self.stage), improved=improved, **vars(metrics))
         self.setting.report(
-            ValidationReport(self.position.stage, self.stage.kind, self.position.step, scores, improved)
+            ValidationReport(self.position.stage, self.stage.kind, self.position.step, metrics, improved)
         )
 
     def _taken(self, members: ForceField, which: Bool[np.ndarray, " M"]) -> ForceField:
-        """Members, some of them as they are now."""
+        """The given members, of which the selected ones are replaced by their current averages."""
         spread = self.setting.layout.put(np.asarray(which), self.setting.layout.states)
         return chosen(members, self.now.states.averaged, spread)
 
     def _with_noise_from_errors(self, members: ForceField) -> ForceField:
-        """Noise levels that match the validation errors of each member."""
-        scores = self.setting.validator(members, self.stages[max(self.position.stage - 1, 0)])
-        host, dtype = self.setting.layout.fetch(members), np.dtype(self.setting.config.precision)
-        errors = (scores.energy_rmse.astype(dtype), scores.force_rmse.astype(dtype))
+        """The members with noise levels that match their own validation errors."""
+        metrics = self.setting.validator(members, self.stages[max(self.position.stage - 1, 0)])
+        host, dtype = self.setting.layout.fetch(members), np.dtype(self.setting.loop.precision)
+        errors = (metrics.energy_rmse.astype(dtype), metrics.force_rmse.astype(dtype))
         return eqx.filter_vmap(with_noise_levels)(host, *errors)
 
     def _failed_in_a_row(self) -> Int[np.ndarray, " M"]:
-        """How many of the last steps of each member failed; those of members that have ended the stage do not count."""
+        """Consecutive failed steps of each member; zero for members that have ended the stage."""
         return np.where(self.now.stopped, 0, self.setting.layout.fetch(self.now.states.health.in_a_row))
 
     def _healthy(self) -> bool:
-        """Whether no member has just failed: a state in the middle of failures is none to go back to."""
+        """Whether the last step of every member succeeded; only such a state is worth returning to."""
         return not self._failed_in_a_row().any()
 
-    def _go_back_if_bad(self, feed: Feed) -> None:
+    def _go_back_if_bad(self, feed: AbstractFeed) -> None:
         bad = self._failed_in_a_row() >= BAD_IN_A_ROW
         if not bad.any():
             return
@@ -229,31 +259,30 @@ class Run:
         assert loaded is not None  # noqa: S101 - one is written at the beginning of each stage
         if loaded[1].stage != at.stage:
             raise CheckpointError(
-                f"steps of member {names} fail, and the checkpoint to go back to in {self._checkpoints} is damaged: "
-                "start the same command again, which goes on from the stage before"
+                f"steps of member {names} fail, and the checkpoint of this stage in {self._checkpoints} is damaged: "
+                "run the same command again to resume from the stage before"
             )
         rates = self.setting.layout.fetch(self.now.states.rate)
         slower = np.where(bad, SMALLER_RATE, 1.0).astype(rates.dtype) * rates
         self._hold(eqx.tree_at(lambda c: (c.states.rate, c.failures), loaded[0], (slower, failures)))
         self.position = replace(loaded[1], rollbacks=at.rollbacks + 1)
         message = (
-            f"steps up to {at.step} of member {names} gave no numbers or a loss out of all proportion: going back to "
-            f"step {self.position.step} with {SMALLER_RATE:g} times the learning rate"
+            f"the last steps of member {names} up to {at.step} gave NaN or a loss that exploded: returning to step "
+            f"{self.position.step} with {SMALLER_RATE:g} times the learning rate"
         )
         self._record("rollback", **_at(at, self.stage), to_step=self.position.step, members=np.flatnonzero(bad))
-        self._save()  # a resumed run takes the smaller rate too
+        self._save()  # a resumed run keeps the smaller rate
         self.setting.report(message)
 
-    def _give_up(self, member: int, feed: Feed) -> None:
+    def _give_up(self, member: int, feed: AbstractFeed) -> NoReturn:
         states = self.setting.layout.fetch(self.now.states.member)
         one = jax.tree.map(lambda x: x[member] if eqx.is_array(x) else x, states)
         last = islice(feed.indices(self.recent[0]), len(self.recent))
         found = self.setting.diagnose(one, [batches[member] for _, batches in last], self.stage)
         raise TrainingDivergedError(
-            f"training of member {member} fails again and again by step {self.position.step} of stage "
-            f"{self.position.stage + 1} ({self.stage.kind}), {ROLLBACKS} times with a smaller learning "
-            f"rate. {found}\nTrain into another folder (--out) with a smaller learning rate, or without those "
-            "structures"
+            f"training of member {member} diverged at step {self.position.step} of stage {self.position.stage + 1} "
+            f"({self.stage.kind}), also after {ROLLBACKS} returns with a smaller learning rate. {found}\nTrain into "
+            "another folder (--out) with a smaller learning rate, or without those structures"
         )
 
     @property
@@ -261,54 +290,51 @@ class Run:
         return self.setting.folder / CHECKPOINTS
 
     def _save(self) -> None:
-        contents = self.setting.layout.fetch(self.now)
+        state = self.setting.layout.fetch(self.now)
         if not first_process():
             return
         if self.tensorboard is not None:
             self.tensorboard.flush()
         size = self.history.num_bytes if self.history is not None else self.position.history_bytes
-        save_checkpoint(
-            self._checkpoints, contents, replace(self.position, history_bytes=size), self.setting.fingerprint
-        )
+        save_checkpoint(self._checkpoints, state, replace(self.position, history_bytes=size), self.setting.fingerprint)
 
     def resume(self) -> None:
-        """Go on from the newest checkpoint, if there is one."""
+        """Continue from the newest checkpoint, if there is one."""
         skeleton = self._begun(self.first, self.program.begun)
         loaded = load_newest(self._checkpoints, skeleton, self.setting.fingerprint, self.setting.report)
         if not self.setting.layout.same_everywhere(-1 if loaded is None else loaded[1].total_steps):
             raise CheckpointError(
-                f"processes of the job find different checkpoints in {self._checkpoints}: --out must be a folder that "
-                "all of them share"
+                f"the processes of the job find different checkpoints in {self._checkpoints}: --out must be a folder "
+                "that all of them share"
             )
         if loaded is None:
             return
-        contents, position = loaded
+        state, position = loaded
         self.program = self._program(self.first, position.stage)
-        self._hold(contents)
+        self._hold(state)
         self.position = position
         where = f"resuming at step {position.step} of stage {position.stage + 1} ({self.stage.kind})"
-        self.setting.report("this run is finished: scoring it again" if position.finished else where)
+        self.setting.report("this run is finished: evaluating it again" if position.finished else where)
         self.resumed = True
 
-    def _hold(self, contents: Contents) -> None:
-        """Go on from here."""
+    def _hold(self, state: RunState) -> None:
+        """Make this the current state."""
         layout = self.setting.layout
         self.recent.clear()
-        spread = {name: layout.put(getattr(contents, name), layout.states) for name in ("states", "best", "last")}
-        self.now = replace(contents, **spread)
+        spread = {name: layout.put(getattr(state, name), layout.states) for name in ("states", "best", "last")}
+        self.now = replace(state, **spread)
 
     def _stop_if_asked(self) -> None:
-        config = self.setting.config
-        if self.setting.layout.several_processes and self.position.step % config.report_every:
+        if self.setting.layout.several_processes and self.position.step % self.setting.loop.report_every:
             return
         if self.setting.layout.agreed(self.setting.should_stop()):
-            healthy = self._healthy()  # else the checkpoint before the failures is the one to go on from
+            healthy = self._healthy()  # otherwise the checkpoint before the failures is the one to resume from
             if healthy:
                 self._save()
-            kept = "which is saved" if healthy else "where steps fail; the state before that is saved"
+            kept = "saved" if healthy else "where steps fail; the last good state is saved"
             raise TrainingStoppedError(
                 f"stopped at step {self.position.step} of stage {self.position.stage + 1}, {kept} in "
-                f"{self.setting.folder}; the same command goes on from there"
+                f"{self.setting.folder}; run the same command again to resume"
             )
 
     def _record(self, event: str, **values: Any) -> None:
@@ -317,12 +343,12 @@ class Run:
                 file.write(event, **values)
 
     def _tensorboard(self) -> TensorBoard | nullcontext[None]:
-        wanted = self.setting.config.tensorboard and first_process()
+        wanted = self.setting.loop.tensorboard and first_process()
         folder = self.setting.folder / "tensorboard"
         return TensorBoard(folder, self.position.total_steps) if wanted else nullcontext()
 
 
-def _at(position: Position, stage: AbstractStage) -> dict[str, Any]:
+def _at(position: RunPosition, stage: AbstractStage) -> dict[str, Any]:
     return {
         "stage": position.stage,
         "kind": stage.kind,

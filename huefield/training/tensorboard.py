@@ -55,7 +55,7 @@ class TensorBoard:
 
 
 def scalars_of(event: str, values: Mapping[str, Any]) -> dict[str, np.float32]:
-    """Scalars by tag, such as ``validation/force_rmse/member-0``, without NaN; single precision, as event files have."""
+    """Scalars by tag, such as ``validation/force_rmse/member-0``, without NaN, in single precision."""
     with np.errstate(over="ignore"):
         found = {
             f"{event}/{name}/member-{member}": np.float32(value)

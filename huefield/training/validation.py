@@ -1,7 +1,7 @@
-"""How good members are on data that they do not learn from: [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams".
+"""Metrics of each member on the validation data: [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams".
 
-Sums over structures and force components are taken on the devices, batch by batch; what is divided by what is decided
-at the end, in double precision.
+Devices sum over structures and force components, batch by batch, as batches may be divided over many devices. The sums
+are divided at the end, in double precision. :mod:`huefield.evaluation` evaluates whole ensembles.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ from huefield.training.mesh import DATA, KEPT_PROGRAMS, SHARED, STATES, Layout, 
 from huefield.training.stages import AbstractStage
 
 
-class Sums(eqx.Module):
-    """Sums over what was observed of a batch."""
+class MetricSums(eqx.Module):
+    """Sums over the labels of a batch."""
 
     criterion: Float[Array, " T"]
-    """Of what models are chosen by."""
+    """Terms of the criterion that selects parameters."""
     criterion_counts: Float[Array, " T"]
     counts: Float[Array, " 2"]
-    """Energies, and force components; so in all that follows."""
+    """Numbers of energies and of force components; the fields below have the same two entries."""
     absolute: Float[Array, " 2"]
     squared: Float[Array, " 2"]
     nll: Float[Array, " 2"]
@@ -39,16 +39,16 @@ class Sums(eqx.Module):
     variance: Float[Array, " 2"]
 
 
-class Scores(eqx.Module):
+class MemberMetrics(eqx.Module):
     """Metrics of each member."""
 
     criterion: Float[np.ndarray, " M"]
-    """What models are chosen by: :meth:`AbstractStage.criterion`."""
+    """The criterion that selects parameters: :meth:`AbstractStage.criterion`."""
     energy_mae: Float[np.ndarray, " M"]
     energy_rmse: Float[np.ndarray, " M"]
     energy_nll: Float[np.ndarray, " M"]
     energy_rzv: Float[np.ndarray, " M"]
-    """Standard deviation of the z-scores: 1 if variances are right on the whole, more if they are too small."""
+    """Standard deviation of the z-scores: 1 if variances are right on average, more if they are too small."""
     energy_rmv: Float[np.ndarray, " M"]
     force_mae: Float[np.ndarray, " M"]
     force_rmse: Float[np.ndarray, " M"]
@@ -57,8 +57,8 @@ class Scores(eqx.Module):
     force_rmv: Float[np.ndarray, " M"]
 
 
-def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Sums:
-    """Sums for one member and one batch; what a prediction without variance says of noise counts as nothing."""
+def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> MetricSums:
+    """Sums for one member and one batch; terms that need a variance are zero where it is zero."""
     objective = stage.criterion(distribution, labels)
     variance, mean = distribution.variance(), distribution.mean
     forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], labels.forces.shape)
@@ -66,13 +66,13 @@ def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Sum
         _kind_sums(labels.energy - mean.energy, variance.energy, labels.energy_mask),
         _kind_sums(labels.forces - mean.forces, variance.forces, forces_mask),
     ]
-    return Sums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
+    return MetricSums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
 
 
 def _kind_sums(
     error: Float[Array, "*n"], variance: Float[Array, "*n"], mask: Bool[Array, "*n"]
 ) -> tuple[Float[Array, ""], ...]:
-    """Of counts, absolute and squared errors, NLL, z-scores, squared z-scores and variances."""
+    """Sums of ones, absolute and squared errors, NLL, z-scores, squared z-scores and variances."""
     noisy = mask & (variance > 0)
     safe = jnp.where(noisy, variance, 1.0)
     seen, z = jnp.where(mask, error, 0.0), jnp.where(noisy, error, 0.0) / jnp.sqrt(safe)
@@ -82,26 +82,26 @@ def _kind_sums(
 
 
 class Validator:
-    """Scores of members on a fixed list of batches."""
+    """Computes metrics of members on a fixed list of batches."""
 
     def __init__(self, batches: Sequence[Batch], layout: Layout, strategy: Strategy, has_variance: bool) -> None:
         self.batches, self.layout, self.strategy, self.has_variance = batches, layout, strategy, has_variance
 
-    def __call__(self, members: ForceField, stage: AbstractStage) -> Scores:
-        """Look at all batches; ``members`` have a leading axis."""
+    def __call__(self, members: ForceField, stage: AbstractStage) -> MemberMetrics:
+        """Metrics over all batches; arrays of ``members`` have a leading axis."""
         arrays, static = eqx.partition(members, eqx.is_array)
         program = _compiled_sums(self.layout.mesh, static, stage, self.strategy)
         found = [self.layout.fetch(program(arrays, batch)) for batch in self.batches]
         total = jax.tree.map(lambda *parts: np.sum([np.asarray(p, np.float64) for p in parts], axis=0), *found)
-        return scores_of(total, self.has_variance and stage.trains_noise)
+        return metrics_of(total, self.has_variance and stage.trains_noise)
 
 
 @lru_cache(KEPT_PROGRAMS)
 def _compiled_sums(mesh: Mesh, static: ForceField, stage: AbstractStage, strategy: Strategy) -> Callable[..., Any]:
-    def local(arrays: ForceField, batch: Batch) -> Sums:
+    def local(arrays: ForceField, batch: Batch) -> MetricSums:
         here = jax.tree.map(lambda x: x[0, 0], batch)
 
-        def one(leaves: ForceField) -> Sums:
+        def one(leaves: ForceField) -> MetricSums:
             sums = sums_of(eqx.combine(leaves, static)(here.graph), here.labels, stage)
             return jax.tree.map(lambda s: jax.lax.psum(s, DATA), sums)
 
@@ -110,8 +110,8 @@ def _compiled_sums(mesh: Mesh, static: ForceField, stage: AbstractStage, strateg
     return compiled(local, mesh, (STATES, SHARED))
 
 
-def scores_of(total: Any, with_noise: bool) -> Scores:
-    """Metrics from :class:`Sums` over all batches, as arrays of numpy; NaN for what there is nothing to say about."""
+def metrics_of(total: Any, with_noise: bool) -> MemberMetrics:
+    """Metrics from :class:`MetricSums` over all batches, as NumPy arrays; NaN where there are no labels or no noise."""
     counts = np.where(total.counts > 0, total.counts, np.nan)
     criterion = (total.criterion / np.maximum(total.criterion_counts, 1)).sum(-1)
     nothing = np.full_like(counts, np.nan)
@@ -120,4 +120,4 @@ def scores_of(total: Any, with_noise: bool) -> Scores:
     rzv = np.sqrt(np.maximum(total.squared_z / counts - (total.z / counts) ** 2, 0.0)) if with_noise else nothing
     rmv = np.sqrt(total.variance / counts) if with_noise else nothing
     columns = [metric[..., kind] for kind in (0, 1) for metric in (mae, rmse, nll, rzv, rmv)]
-    return Scores(criterion, *columns)
+    return MemberMetrics(criterion, *columns)

@@ -15,7 +15,7 @@ from huefield.data.dataset import BundledData
 from huefield.training import StepReport, ValidationReport, parse_config
 from huefield.training.config import to_yaml
 from huefield.training.presets import example_data, noise_of_kind, preset
-from huefield.training.validation import Scores
+from huefield.training.validation import MemberMetrics
 from tests.cli.test_main import HUEFIELD, in_terminal, run
 from tests.training.helpers import config_for, write_waters
 
@@ -92,7 +92,9 @@ def steps(stage: int, name: str, step: int) -> StepReport:
 
 def validation(stage: int, noisy: bool) -> ValidationReport:
     numbers = [np.array([0.0123, 0.5])] * 2 + [np.array([-2.5, -1.5]) if noisy else np.full(2, np.nan)] * 3
-    return ValidationReport(stage, "nll", 1_999_999, Scores(np.zeros(2), *numbers, *numbers), np.array([True, False]))
+    return ValidationReport(
+        stage, "nll", 1_999_999, MemberMetrics(np.zeros(2), *numbers, *numbers), np.array([True, False])
+    )
 
 
 def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from huefield.support.files import alone_in
 from huefield.training import assemble, train
 from huefield.training.assembly import SAME_EV
 from huefield.training.checkpoint import CHECKPOINTS
-from huefield.training.job import CONFIG
+from huefield.training.inputs import CONFIG
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates
 from tests.training.helpers import config_for, write_waters
 from tests.training.test_train import largest_difference, model_of
@@ -66,16 +66,16 @@ def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path:
 def test_all_members_are_not_begun_beside_those_trained_alone(data: Path, tmp_path: Path) -> None:
     (tmp_path / "member-1").mkdir()
     (tmp_path / "member-1" / CONFIG).touch()
-    with pytest.raises(ValueError, match=r"trained alone \(1\): go on with --member, put them together"):
+    with pytest.raises(ValueError, match=r"trained alone \(1\): train the others with --member, then use"):
         train(config_for(data), tmp_path)
     (tmp_path / MODEL).touch()
-    with pytest.raises(ValueError, match=r"trained alone \(1\): they are put together in it already"):
+    with pytest.raises(ValueError, match=r"trained alone \(1\): they are assembled already"):
         train(config_for(data), tmp_path)
 
 
 def test_members_are_not_trained_alone_beside_a_run_of_all(data: Path, tmp_path: Path) -> None:
     (tmp_path / CHECKPOINTS).mkdir()
-    with pytest.raises(ValueError, match="has a run of all members: go on with it without --member"):
+    with pytest.raises(ValueError, match="has a run of all members: resume it without --member"):
         train(config_for(data), tmp_path, member=0)
 
 
@@ -109,7 +109,7 @@ def test_missing_members(copy: Path) -> None:
         shutil.rmtree(copy / name)
     (copy / "begun" / "member-1").mkdir(parents=True)
     (copy / "begun" / "member-1" / CONFIG).touch()
-    with pytest.raises(ValueError, match="is trained to its end: give the command of member-1 again"):
+    with pytest.raises(ValueError, match="is finished: run the command of member-1 again"):
         assemble(copy / "begun")
     with pytest.raises(ValueError, match="no trained member"):
         assemble(copy)
@@ -123,7 +123,7 @@ def test_a_file_named_twice(copy: Path) -> None:
 @pytest.mark.parametrize("name", ["config.yaml", "digests.json", *Candidates.files()])
 def test_a_missing_file_is_named(copy: Path, name: str) -> None:
     (copy / "member-1" / name).unlink()
-    with pytest.raises(ValueError, match=rf"member-1/{name} is missing: start training of that member again"):
+    with pytest.raises(ValueError, match=rf"member-1/{name} is missing: train that member again"):
         assemble(copy)
 
 
@@ -162,14 +162,14 @@ def test_energies_of_single_atoms_must_be_the_same_to_rounding(copy: Path) -> No
             if same:
                 assert assemble(copy, paths).ensemble.num_members == 2
             else:
-                with pytest.raises(ValueError, match="other energies of single atoms"):
+                with pytest.raises(ValueError, match="other energies of isolated atoms"):
                     assemble(copy, paths)
 
 
 def test_other_precisions_are_named(copy: Path) -> None:
     paths = [copy / f"member-{member}" / MODEL for member in (0, 1)]
     huefield.save(huefield.load(paths[1], dtype="float32"), paths[1])
-    with pytest.raises(ValueError, match=r"member-1.* is of float32, but .* of float64"):
+    with pytest.raises(ValueError, match=r"member-1.* has float32, but .* float64"):
         assemble(copy, paths)
 
 

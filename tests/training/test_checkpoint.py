@@ -20,8 +20,8 @@ from huefield.support.trees import is_array_like
 from huefield.training import CheckpointError, SquaredErrorStage, checkpoint
 from huefield.training.checkpoint import (
     FORMAT,
-    Contents,
-    Position,
+    RunPosition,
+    RunState,
     checkpoints_in,
     differences,
     load_newest,
@@ -35,25 +35,25 @@ FINGERPRINT = {"config": {"batch_size": 4, "stages": [{"steps": 5}]}}
 
 
 @pytest.fixture(scope="module")
-def contents() -> Contents:
+def contents() -> RunState:
     """The smallest there can be."""
     config = {"potential": {"kind": "mlp", "width": 1, "depth": 1}, "noise": {"kind": "vanilla"}}
     member = ForceField.Config.model_validate(config).build(key=jax.random.key(0))
     state = start(member, optimiser_for(SquaredErrorStage(steps=5), OptimiserConfig()))
-    return Contents(state, member, member, np.array([0.5]), np.array([2]), np.array([False]), np.array([0]))
+    return RunState(state, member, member, np.array([0.5]), np.array([2]), np.array([False]), np.array([0]))
 
 
-def position(step: int) -> Position:
-    return Position(stage=1, step=step, total_steps=10 + step, place=Place(3, 2), rollbacks=1, history_bytes=99)
+def position(step: int) -> RunPosition:
+    return RunPosition(stage=1, step=step, total_steps=10 + step, place=Place(3, 2), rollbacks=1, history_bytes=99)
 
 
-def load(folder: Path, contents: Contents) -> tuple[Contents | None, Position | None, list[str]]:
+def load(folder: Path, contents: RunState) -> tuple[RunState | None, RunPosition | None, list[str]]:
     warnings: list[str] = []
     blank = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype) if is_array_like(leaf) else leaf, contents)
     return *(load_newest(folder, blank, FINGERPRINT, warnings.append) or (None, None)), warnings
 
 
-def test_everything_is_read_back(contents: Contents, tmp_path: Path) -> None:
+def test_everything_is_read_back(contents: RunState, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, contents, position(3), FINGERPRINT)
     found, where, warnings = load(tmp_path, contents)
     assert not warnings
@@ -62,29 +62,29 @@ def test_everything_is_read_back(contents: Contents, tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in pairs)
 
 
-def test_the_old_name_of_the_level_of_theory_is_no_change(contents: Contents, tmp_path: Path) -> None:
+def test_the_old_name_of_the_level_of_theory_is_no_change(contents: RunState, tmp_path: Path) -> None:
     old, new = ({"config": {"data": {"kind": "bundled", key: "gfn2-xtb"}}} for key in ("level", "level_of_theory"))
     save_checkpoint(tmp_path, contents, position(3), old)
     assert load_newest(tmp_path, contents, new, print) is not None
 
 
-def test_there_may_be_none(contents: Contents, tmp_path: Path) -> None:
+def test_there_may_be_none(contents: RunState, tmp_path: Path) -> None:
     assert load(tmp_path / "nowhere", contents) == (None, None, [])
 
 
-def test_two_are_kept(contents: Contents, tmp_path: Path) -> None:
+def test_two_are_kept(contents: RunState, tmp_path: Path) -> None:
     for step in range(4):
         save_checkpoint(tmp_path, contents, position(step), FINGERPRINT)
     assert [path.name for path in checkpoints_in(tmp_path)] == [f"step-0000000{n}-1.safetensors" for n in (13, 12)]
 
 
-def test_a_future_that_was_given_up_is_removed(contents: Contents, tmp_path: Path) -> None:
+def test_a_future_that_was_given_up_is_removed(contents: RunState, tmp_path: Path) -> None:
     for step in (1, 9, 3):
         save_checkpoint(tmp_path, contents, position(step), FINGERPRINT)
     assert [path.name for path in checkpoints_in(tmp_path)] == [f"step-0000000{n}-1.safetensors" for n in (13, 11)]
 
 
-def test_with_any_byte_damaged_the_one_before_is_used(contents: Contents, tmp_path: Path) -> None:
+def test_with_any_byte_damaged_the_one_before_is_used(contents: RunState, tmp_path: Path) -> None:
     """One bit in each byte; every hundredth of these files is given to a run."""
     save_checkpoint(tmp_path, contents, position(1), FINGERPRINT)
     newest = save_checkpoint(tmp_path, contents, position(2), FINGERPRINT)
@@ -103,7 +103,7 @@ def test_with_any_byte_damaged_the_one_before_is_used(contents: Contents, tmp_pa
         assert "the checkpoint before it is used" in warnings[0]
 
 
-def test_cut_off_anywhere_the_one_before_is_used(contents: Contents, tmp_path: Path) -> None:
+def test_cut_off_anywhere_the_one_before_is_used(contents: RunState, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, contents, position(1), FINGERPRINT)
     newest = save_checkpoint(tmp_path, contents, position(2), FINGERPRINT)
     whole = newest.read_bytes()
@@ -113,20 +113,20 @@ def test_cut_off_anywhere_the_one_before_is_used(contents: Contents, tmp_path: P
         assert (where, len(warnings)) == (position(1), 1)
 
 
-def test_other_settings_are_named(contents: Contents, tmp_path: Path) -> None:
+def test_other_settings_are_named(contents: RunState, tmp_path: Path) -> None:
     changed = {"config": {"batch_size": 4, "stages": [{"steps": 6}]}}
     save_checkpoint(tmp_path, contents, position(1), changed)
     with pytest.raises(CheckpointError, match=r"config\.stages\.0\.steps: was 6, is 5"):
         load(tmp_path, contents)
 
 
-def test_other_arrays_are_refused(contents: Contents, tmp_path: Path) -> None:
+def test_other_arrays_are_refused(contents: RunState, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, replace_scores(contents, np.zeros(2)), position(1), FINGERPRINT)
     with pytest.raises(CheckpointError, match=r"other arrays .*best_score"):
         load(tmp_path, contents)
 
 
-def replace_scores(contents: Contents, scores: np.ndarray) -> Contents:
+def replace_scores(contents: RunState, scores: np.ndarray) -> RunState:
     return eqx.tree_at(lambda c: c.best_score, contents, scores)
 
 
@@ -145,7 +145,7 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_file_that_may_not_grow_is_named_and_the_one_before_stays(contents: Contents, tmp_path: Path) -> None:
+def test_a_file_that_may_not_grow_is_named_and_the_one_before_stays(contents: RunState, tmp_path: Path) -> None:
     folder = tmp_path / "checkpoints"
     size = save_checkpoint(folder, contents, position(1), FINGERPRINT).stat().st_size
     with pytest.raises(OSError, match="cannot write") as error, saying_what_is_safe(tmp_path), largest_file(size // 2):
@@ -153,7 +153,7 @@ def test_a_file_that_may_not_grow_is_named_and_the_one_before_stays(contents: Co
     for part in (
         "step-000000012-1",
         "ulimit -f",
-        f"The run is safe up to {folder}/step-000000011-1",
+        f"The run is saved up to {folder}/step-000000011-1",
         "again to resume",
     ):
         assert part in str(error.value)
@@ -162,7 +162,7 @@ def test_a_file_that_may_not_grow_is_named_and_the_one_before_stays(contents: Co
 
 
 def test_without_a_checkpoint_nothing_is_promised(tmp_path: Path) -> None:
-    message = r"the disk is full.* Nothing was kept: make room and run the same command again$"
+    message = r"the disk is full.* Nothing is saved: make room and run the same command again$"
     with pytest.raises(OSError, match=message), saying_what_is_safe(tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -186,7 +186,7 @@ def test_after_a_full_disk_the_run_goes_on_to_the_same_end(tmp_path: Path, monke
 
     expected = run(tmp_path / "whole")
     monkeypatch.setattr(checkpoint, "write_bytes", full)
-    message = r"cannot write .*step-000000015-0.*safe up to .*step-000000010-0"
+    message = r"cannot write .*step-000000015-0.*saved up to .*step-000000010-0"
     with pytest.raises(OSError, match=message), saying_what_is_safe(tmp_path / "full"):
         run(tmp_path / "full")
     assert all(np.array_equal(a, b) for a, b in zip(run(tmp_path / "full"), expected, strict=True))

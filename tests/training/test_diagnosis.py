@@ -31,7 +31,7 @@ def test_a_force_that_no_network_can_learn_is_found(tmp_path: Path) -> None:
     with pytest.raises(TrainingDivergedError) as error:
         train(config, tmp_path / "run")
     lines = str(error.value).splitlines()
-    assert "member 0 fails again and again by step 10" in lines[0]
+    assert "member 0 diverged at step 10" in lines[0]
     assert lines[1].startswith(f"  frame 3 of {bad}: force term inf (error 1e+30 eV/Å), energy term")
     assert lines[-1].endswith("with a smaller learning rate, or without those structures")
     for path in (tmp_path / "run" / "checkpoints").iterdir():

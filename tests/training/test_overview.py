@@ -6,7 +6,7 @@ import pytest
 
 from huefield.data.references import AtomicReferences
 from huefield.training.config import parse_config
-from huefield.training.job import overview
+from huefield.training.datachecks import overview
 from tests.training.helpers import config_for, write_waters
 
 WATERS = "structures of H, O for training"

@@ -19,8 +19,9 @@ from huefield.model.forcefield import Ensemble, ForceField
 from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppedError
 from huefield.training import run as run_module
 from huefield.training.checkpoint import checkpoints_in
-from huefield.training.feed import Feed
+from huefield.training.feed import AbstractFeed
 from huefield.training.history import read_history
+from huefield.training.job import loop_settings
 from huefield.training.mesh import Layout, MeshConfig
 from huefield.training.run import BAD_IN_A_ROW, ROLLBACKS, SMALLER_RATE, Run, Setting
 from huefield.training.validation import Validator
@@ -49,7 +50,7 @@ def toy_batch(added: float) -> Batch:
     return Batch(good_batch().graph, labels, good_batch().structure_mask)
 
 
-class PoisonedFeed(Feed):
+class PoisonedFeed(AbstractFeed):
     """The same structures in every batch, with labels that may be wrong."""
 
     def __init__(self, layout: Layout, poison: Poison) -> None:
@@ -82,7 +83,7 @@ def run_with(folder: Path, poison: Poison, stop_at: int | None = None, **changes
     feed = PoisonedFeed(layout, poison)
     members = Ensemble.build(ForceField.Config.model_validate(MODEL), 2, key=jax.random.key(1)).members
     setting = Setting(
-        config=config,
+        loop=loop_settings(config),
         layout=layout,
         validator=Validator([layout.stack({(0, 0): toy_batch(0.0)}, layout.shared)], layout, "auto", True),
         feed_for=lambda stage: feed,
@@ -166,7 +167,7 @@ def test_no_state_in_the_middle_of_failures_is_saved(tmp_path: Path) -> None:
 
 def test_in_the_end_it_stops_with_the_batches_that_failed(tmp_path: Path) -> None:
     run = run_with(tmp_path, lambda start, member, batch: np.nan if member == 1 and batch >= 7 else 0.0)
-    with pytest.raises(TrainingDivergedError, match="member 1 fails again and again by step 20 of stage 1") as error:
+    with pytest.raises(TrainingDivergedError, match="member 1 diverged at step 20 of stage 1") as error:
         run()
     assert len(events(tmp_path, "rollback")) == ROLLBACKS
     assert f"Looked at {[[batch, 1] for batch in range(20 - BAD_IN_A_ROW, 20)]}." in str(error.value)

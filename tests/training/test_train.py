@@ -69,7 +69,7 @@ def test_a_finished_run_is_scored_again(finished: Path, data: Path, tmp_path: Pa
     (tmp_path / "run" / "model.safetensors").unlink()  # killed between the last checkpoint and the model
     told: list[str] = []
     train(config_for(data, precision="float64"), tmp_path / "run", report=lambda event: told.append(str(event)))
-    assert "this run is finished: scoring it again" in told
+    assert "this run is finished: evaluating it again" in told
     for name in ("model.safetensors", "scores.json", "history.jsonl"):
         assert (tmp_path / "run" / name).read_bytes() == (finished / name).read_bytes()
 
@@ -77,7 +77,7 @@ def test_a_finished_run_is_scored_again(finished: Path, data: Path, tmp_path: Pa
 def test_a_model_without_checkpoints_is_not_trained_over(finished: Path, data: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     shutil.rmtree(tmp_path / "run" / "checkpoints")
-    with pytest.raises(ValueError, match="is there, but no checkpoint of the run that it came from"):
+    with pytest.raises(ValueError, match="exists, but the checkpoints of its run do not"):
         train(config_for(data, precision="float64"), tmp_path / "run")
     assert (tmp_path / "run" / "history.jsonl").read_bytes() == (finished / "history.jsonl").read_bytes()
 
@@ -122,7 +122,7 @@ def test_training_lowers_the_error(data: Path, tmp_path: Path) -> None:
     stages = [{"kind": "squared_error", "steps": 60, "learning_rate": 3e-2}]
     config = config_for(data, stages=stages, validate_every=30, checkpoint_every=60, report_every=60, members=1)
     train(config, tmp_path, report=lambda e: seen.append(e) if isinstance(e, ValidationReport) else None)
-    assert seen[-1].scores.force_rmse[0] < 0.5 * seen[0].scores.force_rmse[0]
+    assert seen[-1].metrics.force_rmse[0] < 0.5 * seen[0].metrics.force_rmse[0]
 
 
 def test_the_same_configuration_gives_the_same_bytes(data: Path, tmp_path: Path, finished: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_same_configuration_gives_the_same_bytes(data: Path, tmp_path: Path,
 @pytest.mark.parametrize("stop_after", [1, 9])
 def test_a_stopped_run_goes_on_to_the_same_bytes(data: Path, tmp_path: Path, finished: Path, stop_after: int) -> None:
     config, asked = config_for(data, precision="float64"), iter(range(100))
-    with pytest.raises(TrainingStoppedError, match="the same command goes on"):
+    with pytest.raises(TrainingStoppedError, match="run the same command again to resume"):
         train(config, tmp_path, should_stop=lambda: next(asked) + 1 == stop_after)
     messages: list[object] = []
     train(config, tmp_path, report=messages.append)
@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_is_passed_over(data: Path, tmp_path: Path, finishe
 def test_only_damaged_checkpoints_are_an_error(data: Path, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "step-000000004-0.safetensors").write_bytes(b"half a checkp")
-    with pytest.raises(CheckpointError, match="none of the 1 checkpoints"):
+    with pytest.raises(CheckpointError, match=r"all 1 checkpoints in .* are damaged"):
         train(config_for(data), tmp_path)
 
 
@@ -250,7 +250,7 @@ class TestBadInput:
             atoms.symbols[0] = "S"
         write(tmp_path / "strange.xyz", strange, format="extxyz")
         source = {"kind": "files", "train": [str(data)], "validation": [str(tmp_path / "strange.xyz")]}
-        with pytest.raises(ValueError, match=r"'validation' has S, but training has only H, O"):
+        with pytest.raises(ValueError, match=r"'validation' has S, but the training data have only H, O"):
             train(config_for(data, data=source), tmp_path / "run")
 
     def test_a_split_without_validation(self, data: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Scores against sums over all structures at once, in numpy; some structures lack energies or forces."""
+"""Metrics against sums over all structures at once, in numpy; some structures lack energies or forces."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ from huefield.training.feed import validation_batches
 from huefield.training.mesh import Layout, MeshConfig
 from huefield.training.scoring import BINS, score, shapes_for
 from huefield.training.stages import AbstractStage
-from huefield.training.validation import Scores, Validator, scores_of
+from huefield.training.validation import MemberMetrics, Validator, metrics_of
 from tests.training.helpers import POTENTIAL, waters
 
 SIZE, BATCH, MEMBERS = 7, 3, 2
@@ -73,7 +73,7 @@ def metrics(label: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> dict[s
     }
 
 
-def validated(data: Prepared, ensemble: Ensemble, stage: AbstractStage) -> Scores:
+def validated(data: Prepared, ensemble: Ensemble, stage: AbstractStage) -> MemberMetrics:
     layout = Layout(MEMBERS, MeshConfig())
     batches = validation_batches(data, layout, BATCH)
     assert len(batches) == 3
@@ -106,7 +106,7 @@ def test_nothing_is_said_about_noise_that_is_not_trained() -> None:
         counts, absolute, squared = np.array([[2.0, 0.0]]), np.array([[4.0, 0.0]]), np.array([[18.0, 0.0]])
         nll = z = squared_z = variance = np.zeros((1, 2))
 
-    scores = scores_of(Total(), with_noise=False)
+    scores = metrics_of(Total(), with_noise=False)
     assert (scores.criterion[0], scores.energy_mae[0], scores.energy_rmse[0]) == (2.0, 2.0, 3.0)
     assert np.isnan([scores.energy_nll[0], scores.energy_rzv[0], scores.force_mae[0]]).all()
     assert not SquaredErrorStage(steps=1).trains_noise

@@ -6,7 +6,7 @@ import pytest
 
 from huefield.data.dataset import open_part
 from huefield.training import train
-from huefield.training.rundata import is_run, part_of_run
+from huefield.training.inputs import is_run, part_of_run
 from tests.training.helpers import POTENTIAL, config_for, write_waters
 
 VANILLA = {"potential": POTENTIAL, "noise": {"kind": "vanilla"}}

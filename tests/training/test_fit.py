@@ -1,4 +1,4 @@
-"""Training on tiny problems, full batch."""
+"""Training on tiny problems, on one batch."""
 
 import equinox as eqx
 import jax
@@ -11,7 +11,6 @@ from huefield.core import Graph, Labels, Partition
 from huefield.data import toy
 from huefield.model.forcefield import Ensemble, ForceField
 from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, StepReport, TrainingDivergedError, fit
-from huefield.training.loop import with_noise_from_errors
 from huefield.training.stages import AbstractStage
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -33,7 +32,13 @@ def ensemble(noise: dict[str, object], members: int = 2, strategy: str = "vmap")
 @pytest.mark.parametrize("noise", [{"kind": "vanilla"}, {"kind": "white"}, {"kind": "colored"}])
 def test_squared_error_falls(noise: dict[str, object], problem: tuple[Graph, Labels]) -> None:
     losses = []
-    fit(ensemble(noise), *problem, [SquaredErrorStage(steps=60, learning_rate=1e-2)], chunk=20, report=losses.append)
+    fit(
+        ensemble(noise),
+        *problem,
+        [SquaredErrorStage(steps=60, learning_rate=1e-2)],
+        report_every=20,
+        report=losses.append,
+    )
     assert [p.step for p in losses] == [20, 40, 60]
     assert np.all(losses[-1].loss < 0.7 * losses[0].loss)
 
@@ -46,7 +51,7 @@ def test_three_stages_lower_the_nll(joint: bool, problem: tuple[Graph, Labels]) 
         NLLStage(steps=80, learning_rate=1e-2, joint=joint),
     ]
     seen: list[StepReport] = []
-    trained = fit(ensemble({"kind": "colored"}), *problem, stages, chunk=20, report=seen.append)
+    trained = fit(ensemble({"kind": "colored"}), *problem, stages, report_every=20, report=seen.append)
     nll = [p.loss.mean() for p in seen if p.stage_name == "nll"]
     assert nll[-1] < nll[0] - 0.2
     assert np.all(np.asarray(trained.members.noise.gamma.gamma) > 0)
@@ -64,7 +69,7 @@ def test_the_first_stage_leaves_the_noise_alone(problem: tuple[Graph, Labels]) -
 )
 def test_noise_starts_at_the_training_errors(noise: dict[str, object], problem: tuple[Graph, Labels]) -> None:
     graph, labels = problem
-    start = with_noise_from_errors(ensemble(noise), graph, labels)
+    start = fit(ensemble(noise), graph, labels, [NLLStage(steps=0, initialise_noise=True)])
     for index in range(2):
         distribution = eqx.filter_jit(start.member(index))(graph)
         energy_rmse = np.sqrt(np.mean((labels.energy - distribution.mean.energy) ** 2))
@@ -95,15 +100,10 @@ def test_a_model_without_noise_has_no_likelihood_to_train(stage: AbstractStage, 
         fit(ensemble({"kind": "vanilla"}), *problem, [stage])
 
 
-def test_a_chunk_of_no_steps_is_refused(problem: tuple[Graph, Labels]) -> None:
-    with pytest.raises(ValueError, match="chunk must be at least 1, but is 0"):
-        fit(ensemble({"kind": "white"}), *problem, [NLLStage(steps=1)], chunk=0)
-
-
 def test_energies_alone_are_enough_to_start_the_noise(problem: tuple[Graph, Labels]) -> None:
     graph, labels = problem
     energies = Labels.from_arrays(graph.partition, 1, energy=labels.energy)
-    start = with_noise_from_errors(ensemble({"kind": "colored"}), graph, energies)
+    start = fit(ensemble({"kind": "colored"}), graph, energies, [NLLStage(steps=0, initialise_noise=True)])
     np.testing.assert_allclose(start.members.noise.gamma.gamma, 1.0)
     assert np.all(np.isfinite(start.members.noise.offset))
 
@@ -123,11 +123,11 @@ def test_a_member_does_not_depend_on_its_neighbours(problem: tuple[Graph, Labels
     assert eqx.tree_equal(trained_both.member(1), trained_alone.member(0), rtol=1e-8, atol=1e-10)
 
 
-def test_the_size_of_chunks_does_not_matter(problem: tuple[Graph, Labels]) -> None:
+def test_reports_change_nothing(problem: tuple[Graph, Labels]) -> None:
     stages = [BetaNLLStage(steps=21)]
-    whole = fit(ensemble({"kind": "colored"}), *problem, stages, chunk=100)
-    pieces = fit(ensemble({"kind": "colored"}), *problem, stages, chunk=7)
-    assert eqx.tree_equal(whole.members, pieces.members, rtol=1e-10, atol=1e-12)
+    seldom = fit(ensemble({"kind": "colored"}), *problem, stages, report_every=100)
+    often = fit(ensemble({"kind": "colored"}), *problem, stages, report_every=7)
+    assert eqx.tree_equal(seldom.members, often.members)
 
 
 def test_beta_goes_from_its_start_to_its_end(problem: tuple[Graph, Labels]) -> None:
@@ -143,8 +143,8 @@ def test_a_diverged_member_is_named(problem: tuple[Graph, Labels]) -> None:
     good = ensemble({"kind": "vanilla"}, members=3)
     weights = good.members.potential.network.layers[0].weight
     broken = eqx.tree_at(lambda e: e.members.potential.network.layers[0].weight, good, weights.at[1].set(jnp.nan))
-    with pytest.raises(TrainingDivergedError, match=r"member 1 is not a number by step 5 of stage 1"):
-        fit(broken, *problem, [SquaredErrorStage(steps=5)])
+    with pytest.raises(TrainingDivergedError, match=r"member 1 diverged at step 10 of stage 1"):
+        fit(broken, *problem, [SquaredErrorStage(steps=20)], report_every=10)
 
 
 def test_unknown_keys_of_a_stage_are_refused() -> None:

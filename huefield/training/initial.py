@@ -1,0 +1,66 @@
+"""Members at the start of training and at the start of a stage, and the random keys that they depend on."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from ase.data import atomic_numbers as number_of_symbol
+from jaxtyping import Array, Float, Key
+
+from huefield.data.batches.prepared import TAG, Prepared
+from huefield.data.references import AtomicReferences
+from huefield.model.forcefield import Ensemble, ForceField, build_members
+from huefield.training.config import TrainConfig
+from huefield.training.transfer import transferred
+
+OUTLIER = 100.0
+"""Force components this many times larger than the median do not count for the scale of energies."""
+SMALLEST_INITIAL_NOISE = 1e-4
+"""Smallest noise that a stage starts from, [eV] and [eV/Å]."""
+
+
+def member_key(config: TrainConfig, member: int) -> Key[Array, ""]:
+    """The random key of one member, the same whether it is trained alone or with others."""
+    return jax.random.fold_in(jax.random.key(config.seed), member)
+
+
+def order_keys(config: TrainConfig, members: range, stage: int) -> list[Key[Array, ""]]:
+    """Random keys for the order of batches in a stage."""
+    return [jax.random.fold_in(member_key(config, member), 1 + stage) for member in members]
+
+
+def initial_ensemble(
+    config: TrainConfig, members: range, references: AtomicReferences, data: Prepared, saved: Ensemble | None
+) -> Ensemble:
+    """The ensemble before training: random weights, or a saved model."""
+    energies = {number_of_symbol[name]: energy for name, energy in references.energies_ev[TAG].items()}
+    if saved is not None:
+        return transferred(saved, config.model, members).with_atom_energies(energies)
+    keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
+    scale = force_scale(data)
+    built = build_members(config.model, keys)
+    scaled = eqx.filter_vmap(lambda member: ForceField(member.potential.with_energy_scale(scale), member.noise))(built)
+    return Ensemble(scaled).with_atom_energies(energies)
+
+
+def force_scale(data: Prepared) -> float:
+    """Root mean square of force components [eV/Å], used as the size of an atom's energy [eV]; 1 without forces.
+
+    Components far above the median (``OUTLIER``) are ignored: a wrong label must not set the scale of all.
+    """
+    total, count = 0.0, 0
+    for block in data.part.blocks():
+        kept = np.abs(block.forces[np.repeat(block.has_forces, block.sizes)])
+        usual = kept[kept <= OUTLIER * np.median(kept[kept > 0])] if kept.any() else kept
+        total, count = total + float((usual**2).sum()), count + usual.size
+    return float(np.sqrt(total / count)) if count and total else 1.0
+
+
+def with_noise_levels(member: ForceField, energy_rmse: Float[Array, ""], force_rmse: Float[Array, ""]) -> ForceField:
+    """The member with noise of the size of its errors, at least ``SMALLEST_INITIAL_NOISE``.
+
+    An error is NaN where there are no labels; the other error then takes its place, which makes γ = 1 Å⁻².
+    """
+    pairs = ((energy_rmse, force_rmse), (force_rmse, energy_rmse))
+    levels = [jnp.maximum(jnp.where(jnp.isnan(own), other, own), SMALLEST_INITIAL_NOISE) for own, other in pairs]
+    return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels))
