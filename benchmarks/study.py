@@ -58,10 +58,9 @@ def keep(path: Path, found: dict[str, Any], *names: str) -> None:
 
 def acac_test() -> Any:
     """The test trajectory of AcAc at 300 K."""
-    from huefield.data.dataset import FileData
+    from huefield.data.dataset import open_part
 
-    test = ACAC / "test_MD_300K.xyz"
-    return FileData(train=(test,), validation=(test,)).load()["train"]
+    return open_part("test", [ACAC / "test_MD_300K.xyz"])
 
 
 def scored(ensemble: "Ensemble", part: Any, config: "TrainConfig", run: Path) -> "EnsembleScores":

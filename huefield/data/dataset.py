@@ -1,6 +1,6 @@
-"""Labelled structures for training, validation and testing, from wherever a configuration says they are.
+"""Labelled structures for training, validation and testing, from the files or the data set that a configuration names.
 
-A packed store is read as batches need it; files are read into memory, as data that are worth a file fit there.
+A packed store is read batch by batch; other files are read into memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +16,23 @@ from huefield.core.structure import Block, joined
 from huefield.data.bundled.sets import DEFAULT_LEVEL_OF_THEORY, bundled
 from huefield.data.composition import symbol
 from huefield.data.readers.base import UnreadableFileError
-from huefield.data.readers.detect import ReaderConfig, read_blocks
-from huefield.data.splits.config import SplitConfig, SplitInputs
+from huefield.data.readers.detect import OnRemark, ReaderConfig, detect, read_blocks
+from huefield.data.readers.transition1x import Transition1xReader
+from huefield.data.splits.config import OfficialSplit, SplitConfig, SplitInputs
+from huefield.data.splits.duplicates import block_hashes, pairs_across
+from huefield.data.splits.splits import SplitError
 from huefield.data.store.store import Store, is_store
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
 BLOCK = 4096
-"""Structures that are looked at together in passes over all."""
+"""Structures that a pass over all of them takes at once."""
+SHOWN = 3
+"""Pairs of frames that a message lists."""
 
 
 Structures = Store | Block
-"""Structures that can be taken by their numbers."""
+"""Sources from which structures are taken by their numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +43,7 @@ class Part:
     source: Structures
     indices: Int[np.ndarray, " n"]
     files: tuple[str, ...] = ()
-    """The file of each structure of the source, where they are of several."""
+    """The file of each structure of the source, if there are several files."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -53,7 +58,7 @@ class Part:
             yield self.block(np.arange(first, min(first + BLOCK, len(self))))
 
     def where(self, index: int) -> str:
-        """Where the structure with this number within the part comes from, for messages."""
+        """Frame and file of the structure with this number within the part, for messages."""
         block = self.block(np.array([index]))
         file = self.files[self.indices[index]] if self.files else block.source
         return f"frame {block.frames[0]} of {file}"
@@ -63,14 +68,14 @@ class Part:
         return replace(self, indices=self.indices[numbers.start : numbers.stop])
 
     def at_most(self, count: int | None) -> "Part":
-        """So many of its structures, always the same ones, drawn at random; None for all."""
+        """At most ``count`` of its structures, drawn at random, always the same ones; None for all."""
         if count is None or count >= len(self):
             return self
         drawn = np.random.default_rng(0).permutation(len(self))[:count]
         return replace(self, indices=self.indices[np.sort(drawn)])
 
     def elements(self) -> tuple[str, ...]:
-        """Symbols of the elements in it, by atomic number."""
+        """Symbols of its elements, by atomic number."""
         found: set[int] = set()
         for block in self.blocks():
             found |= set(np.unique(block.atomic_numbers).tolist())
@@ -78,7 +83,7 @@ class Part:
 
 
 Parts = Mapping[str, Part]
-"""By name: ``train``, ``validation`` and whatever else a split made, such as ``test``."""
+"""Parts by name: ``train``, ``validation`` and others that a split made, such as ``test``."""
 
 
 class FileData(FrozenConfig):
@@ -87,51 +92,70 @@ class FileData(FrozenConfig):
     kind: Literal["files"] = "files"
     train: tuple[Path, ...] = Field(min_length=1, description="files, or one store NAME.hues")
     validation: tuple[Path, ...] = Field(
-        (), description="the same for validation, with split: null; empty to split the training data"
+        (), description="files for validation, with split: null; empty to split the training data"
     )
-    split: SplitConfig | None = Field(None, description="how to split the training data; its parts are named")
-    reader: ReaderConfig | None = Field(None, description="how to read files; null to look at each of them")
+    allow_shared: bool = Field(
+        False, description="whether files for validation may have configurations of the training data"
+    )
+    split: SplitConfig | None = Field(None, description="how to split the training data into named parts")
+    reader: ReaderConfig | None = Field(None, description="how to read files; null to detect the format of each file")
     limits: dict[str, PositiveInt] = Field(
-        {}, description="use so many structures of a part at most, drawn at random, as in {train: 1000, test: 500}"
+        {}, description="largest number of structures of a part, drawn at random, as in {train: 1000, test: 500}"
     )
 
     @model_validator(mode="after")
     def _one_way_to_validate(self) -> "FileData":
         if not self.validation and self.split is None:
             raise HuefieldError(
-                "there is nothing to validate on: name files for validation, or split the training data, as in "
+                "there are no validation data: name files for validation, or split the training data, as in "
                 "split: {kind: random, fractions: {train: 0.9, validation: 0.1}}"
             )
         if self.validation and self.split is not None:
             raise HuefieldError(
-                "give files for validation or a split of the training data, not both: with files, set split: null"
+                "name files for validation or a split of the training data, not both: with files, set split: null"
             )
         return self
 
-    def load(self) -> Parts:
-        """Open or read everything."""
-        return {name: part.at_most(self.limits.get(name)) for name, part in self._parts().items()}
+    def load(self, on_remark: OnRemark = None) -> Parts:
+        """Open or read everything; ``on_remark`` receives remarks of the readers."""
+        parts = {name: part.at_most(self.limits.get(name)) for name, part in self._parts(on_remark).items()}
+        if self.split is None and not self.allow_shared:
+            require_disjoint(parts["train"], parts["validation"])
+        return parts
 
-    def _parts(self) -> dict[str, Part]:
-        whole = open_part("train", self.train, self.reader)
+    def _parts(self, on_remark: OnRemark) -> dict[str, Part]:
+        whole = open_part("train", self.train, self.reader, on_remark)
         if self.split is None:
-            return {"train": whole, "validation": open_part("validation", self.validation, self.reader)}
-        split = self.split.make(SplitInputs.from_blocks(whole.blocks()))
+            return {"train": whole, "validation": open_part("validation", self.validation, self.reader, on_remark)}
+        official = self._official_parts(whole) if isinstance(self.split, OfficialSplit) else None
+        split = self.split.make(SplitInputs.from_blocks(whole.blocks(), official))
         return {name: replace(whole, name=name, indices=np.asarray(found)) for name, found in split.parts.items()}
+
+    def _official_parts(self, whole: Part) -> list[str] | None:
+        """The official part of each structure; None if no file has such parts."""
+        readers = {path: self.reader or detect(path) for path in self.train if not is_store(path)}
+        named = [
+            reader.official_parts(path) for path, reader in readers.items() if isinstance(reader, Transition1xReader)
+        ]
+        if not named:
+            return None
+        part_of_formula = {formula: part for each in named for formula, part in each.items()}
+        groups = (group for block in whole.blocks() for group in block.groups)
+        return [part_of_formula.get(group.partition("/")[0], "") for group in groups]
 
 
 class BundledData(FrozenConfig):
-    """A data set that comes with huefield."""
+    """The data set that comes with huefield."""
 
     kind: Literal["bundled"] = "bundled"
     level_of_theory: str = Field(DEFAULT_LEVEL_OF_THEORY, description="method that the labels were computed with")
-    train_limit: int | None = Field(None, ge=1, description="train on so many structures, drawn at random")
+    train_limit: int | None = Field(None, ge=1, description="largest number of training structures, drawn at random")
     split_seed: int | None = Field(
         None,
         ge=0,
         lt=2**31,
-        description="deal out train, validation and test_id anew, at random and as large as they are; null for as it "
-        "comes",
+        description="seed of another random split into train, validation and test_id of the same sizes; null for the "
+        "split that the data come with",
     )
 
     @model_validator(mode="before")
@@ -142,8 +166,8 @@ class BundledData(FrozenConfig):
             return {("level_of_theory" if key == "level" else key): value for key, value in given.items()}
         return given
 
-    def load(self) -> Parts:
-        """All parts of it."""
+    def load(self, on_remark: OnRemark = None) -> Parts:
+        """All parts of it; there are no remarks."""
         blocks = bundled(level_of_theory=self.level_of_theory).blocks
         parts = {name: Part(name, block, np.arange(len(block))) for name, block in blocks.items()}
         if self.split_seed is not None:
@@ -152,11 +176,11 @@ class BundledData(FrozenConfig):
 
 
 ALIKE = ("train", "validation", "test_id")
-"""Parts of the bundled data that were drawn from the same molecules and reactions at random."""
+"""Parts of the bundled data that have the same molecules and reactions."""
 
 
 def _dealt_anew(parts: Sequence[Part], seed: int) -> dict[str, Part]:
-    """The structures of some parts dealt out at random, into parts of the same names and sizes."""
+    """The structures of some parts, split at random into parts of the same names and sizes."""
     together = joined([part.block(np.arange(len(part))) for part in parts], "bundled data")
     order = np.random.default_rng(seed).permutation(len(together))
     pieces = np.split(order, np.cumsum([len(part) for part in parts])[:-1])
@@ -166,19 +190,34 @@ def _dealt_anew(parts: Sequence[Part], seed: int) -> dict[str, Part]:
 DataConfig = Annotated[FileData | BundledData, Field(discriminator="kind")]
 
 
-def open_part(name: str, paths: Iterable[Path], reader: ReaderConfig | None = None) -> Part:
-    """All of a store, or the structures of all files in memory.
+def require_disjoint(train: Part, validation: Part) -> None:
+    """Raise if structures for validation are training structures, too: their errors would say nothing."""
+    hashes = np.concatenate([block_hashes(block) for part in (train, validation) for block in part.blocks()])
+    pairs = pairs_across(hashes, np.repeat([0, 1], [len(train), len(validation)]))
+    if not pairs.size:
+        return
+    shown = [f"{validation.where(j - len(train))} = {train.where(i)}" for i, j in pairs.T[:SHOWN].tolist()]
+    raise SplitError(
+        f"{pairs.shape[1]} of {len(validation)} structures for validation are training structures, too "
+        f"({', '.join(shown)}{', ...' if pairs.shape[1] > SHOWN else ''}): remove them from one of the files, split "
+        "one file instead, or set data: {allow_shared: true}"
+    )
+
+
+def open_part(name: str, paths: Iterable[Path], reader: ReaderConfig | None = None, on_remark: OnRemark = None) -> Part:
+    """All structures of a store, or of files, which are read into memory.
 
     Args:
-        name: of the part.
+        name: name of the part.
         paths: files, or one store.
-        reader: how to read files; None to look at each of them.
+        reader: how to read files; None to detect the format of each file.
+        on_remark: receives remarks of the readers.
     """
     paths = list(paths)
     stores = [path for path in paths if is_store(path)]
     if stores and len(paths) > 1:
         raise UnreadableFileError(
-            f"{stores[0]} is a store, which cannot be joined with others: convert all sources into one store with "
+            f"{stores[0]} is a store and cannot be joined with other files: convert all sources into one store with "
             "`huefield data convert`"
         )
     if stores:
@@ -187,6 +226,6 @@ def open_part(name: str, paths: Iterable[Path], reader: ReaderConfig | None = No
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(f"there is no file or store {path}")
-    blocks = [block for path in paths for block in read_blocks(path, reader)]
+    blocks = [block for path in paths for block in read_blocks(path, reader, on_remark=on_remark)]
     files = tuple(block.source for block in blocks for _ in range(len(block)))
     return Part(name, joined(blocks, ", ".join(map(str, paths))), np.arange(len(files)), files)

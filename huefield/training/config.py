@@ -1,4 +1,4 @@
-"""What a training run is: data, model, stages and everything else that its result depends on."""
+"""The configuration of a training run."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -17,9 +17,18 @@ from huefield.training.mesh import MeshConfig
 from huefield.training.stages import Stage
 from huefield.training.step import OptimiserConfig
 
+CHANGEABLE: Any = {
+    "report_every": True,
+    "checkpoint_every": True,
+    "tensorboard": True,
+    "mesh": True,
+    "data": {"allow_shared"},
+}
+"""Settings that may change when a run is resumed: the parameters do not depend on them."""
+
 
 class TrainConfig(FrozenConfig):
-    """A training run."""
+    """Data, model, stages and all other settings of a training run."""
 
     data: DataConfig
     model: ForceField.Config
@@ -70,14 +79,14 @@ class TrainConfig(FrozenConfig):
         noisy = [stage.kind for stage in self.stages if stage.trains_noise]
         if isinstance(self.model.noise, VanillaNoise.Config) and noisy:
             raise HuefieldError(
-                f"stages {kinds} train a noise model, but model.noise is vanilla, which has none: use squared_error "
-                "stages only, or noise: {kind: colored}"
+                f"stages {kinds} train the noise, but model.noise is vanilla, which has none: use squared_error stages "
+                "only, or noise: {kind: colored}"
             )
         if isinstance(self.model.noise, VanillaNoise.Config) and any(stage.initialise_noise for stage in self.stages):
             raise HuefieldError("a stage has initialise_noise, but model.noise is vanilla, which has no levels to set")
         if self.optimiser.freeze_mean and len(noisy) < len(kinds):
             raise HuefieldError(
-                f"with optimiser.freeze_mean a squared_error stage would train nothing; stages are {kinds}"
+                f"with optimiser.freeze_mean, a squared_error stage would train nothing; the stages are {kinds}"
             )
         if self.optimiser.freeze_mean and self.start_from is None:
             raise HuefieldError("optimiser.freeze_mean needs a trained mean: name a model with start_from")
@@ -85,16 +94,16 @@ class TrainConfig(FrozenConfig):
 
     @property
     def result_digest_input(self) -> dict[str, Any]:
-        """All that the parameters depend on; the rest may change between start and resumption."""
-        return self.model_dump(mode="json", exclude={"report_every", "checkpoint_every", "tensorboard", "mesh"})
+        """The settings that the parameters depend on; the others may change when a run is resumed."""
+        return self.model_dump(mode="json", exclude=CHANGEABLE)
 
 
 def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] = ()) -> TrainConfig:
-    """A configuration from YAML, with some of its keys overridden.
+    """Read a configuration from YAML, and override some of its keys.
 
     Args:
         text: the YAML.
-        source: where it came from, for messages.
+        source: file or command that it came from, for messages.
         overrides: such as ``model.potential.features=64`` or ``stages.0.steps=100``; values are YAML too.
     """
     content = parse_yaml(text, source)
@@ -135,10 +144,10 @@ def _override(content: dict[str, Any], override: str) -> None:
 def _entry(place: Any, name: str, override: str) -> Any:
     if isinstance(place, list):
         if not name.isdigit() or int(name) >= len(place):
-            raise HuefieldError(f"--set {override}: {name!r} is no place in a list of {len(place)}; count from 0")
+            raise HuefieldError(f"--set {override}: {name!r} is no index of a list of {len(place)}, counted from 0")
         return place[int(name)]
     if not isinstance(place, dict):
-        raise HuefieldError(f"--set {override}: {name!r} is looked for in {place!r}, which has no keys")
+        raise HuefieldError(f"--set {override}: there is no {name!r} in {place!r}, which has no keys")
     return place[name]
 
 

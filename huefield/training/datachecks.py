@@ -5,7 +5,7 @@ all electrons, for which the Thomas-Fermi law gives a bound: energies beyond it 
 beyond ``IMPOSSIBLE_FORCE``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from huefield.core.units import HARTREE_EV
 from huefield.data.composition import formula_index
 from huefield.data.dataset import Part, Parts
+from huefield.data.readers.base import Remark
 from huefield.data.references import AtomicReferences
 from huefield.data.summary import summarise, thomas_fermi_hartree
 from huefield.support.errors import HuefieldError
@@ -31,17 +32,23 @@ SHOWN = 3
 """Frames that a message names."""
 
 
-def require_usable(parts: Parts) -> None:
-    """Raise if training would fail, or its result would be useless."""
+def require_usable(parts: Parts, remarks: Sequence[Remark] = ()) -> None:
+    """Raise if training would fail, or its result would be useless.
+
+    Args:
+        parts: the data.
+        remarks: remarks of the readers, which may know other names of missing labels.
+    """
+    others = "".join(f". {remark}" for remark in remarks if remark.kind == "labels")
     for name in DECISIVE:
         if name not in parts:
             raise HuefieldError(f"the split has no part {name!r}, only {list(parts)}: rename one of them")
         if not len(parts[name]):
             raise HuefieldError(f"there are no structures for {name}: change the split or the files")
         if not any((block.has_energy | block.has_forces).any() for block in parts[name].blocks()):
-            raise HuefieldError(f"no structure for {name} has an energy or forces: are the labels under other names?")
+            raise HuefieldError(f"no structure for {name} has an energy or forces{others or ': are they in the file?'}")
     if not any(block.has_energy.any() for block in parts["train"].blocks()):
-        raise HuefieldError("no structure for training has an energy, so that energies cannot be learnt")
+        raise HuefieldError(f"no structure for training has an energy, so that energies cannot be learnt{others}")
     known = parts["train"].elements()
     for name, part in parts.items():
         unknown = [element for element in part.elements() if element not in known]

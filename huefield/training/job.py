@@ -25,6 +25,7 @@ from ase.data import chemical_symbols
 
 from huefield.data.batches.prepared import TAG
 from huefield.data.dataset import Part
+from huefield.data.readers.base import Remark
 from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.model.forcefield import Ensemble
 from huefield.model.modelfile import load
@@ -101,15 +102,17 @@ def _train(
     require_writable(folder)
     layout, cutoff = Layout(len(members), config.mesh), cutoff_of(config)
     saved = None if config.start_from is None else load(config.start_from, dtype=config.precision)
-    parts = config.data.load()
-    require_usable(parts)
+    remarks: list[Remark] = []
+    parts = config.data.load(remarks.append)
+    require_usable(parts, remarks)
     config = with_elements(config, parts["train"], saved)
     if saved is not None:
         require_transferable(saved, config.model, members)
     references = references_for(config, parts["train"], saved)
     prepared = {name: prepare(part, cutoff, references) for name, part in parts.items()}
     digests = {name: digest(parts[name]) for name in DECISIVE}
-    for line in (*overview(parts, references, members), *label_warnings(parts)):
+    warnings = (f"warning: {remark}" for remark in remarks)
+    for line in (*overview(parts, references, members), *warnings, *label_warnings(parts)):
         if first_process():
             report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from huefield.data.convert import convert
-from huefield.data.dataset import BundledData, FileData
+from huefield.data.dataset import BundledData, FileData, open_part
 from huefield.data.readers.base import UnreadableFileError
+from huefield.data.splits.splits import SplitError
+from tests.data.readers.test_detect import real_file
+from tests.data.readers.test_transition1x import make
 from tests.training.helpers import write_waters
 
 SPLIT = {"kind": "random", "fractions": {"train": 0.7, "validation": 0.2, "test": 0.1}}
@@ -19,7 +22,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_files_are_joined_and_every_structure_knows_its_file(files: tuple[Path, Path]) -> None:
-    part = FileData(train=files, validation=files[:1]).load()["train"]
+    part = open_part("train", files)
     assert len(part) == 10
     assert part.elements() == ("H", "O")
     assert part.where(5) == f"frame 5 of {files[0]}"
@@ -40,14 +43,13 @@ def test_parts_of_a_split_know_files_too_and_share_nothing(files: tuple[Path, Pa
 
 def test_a_store_is_read_as_the_files_it_was_made_of(files: tuple[Path, Path], tmp_path: Path) -> None:
     store = convert(list(files), tmp_path / "all.hues").path
-    whole = FileData(train=(store,), validation=files[:1]).load()["train"]
-    joined = FileData(train=files, validation=files[:1]).load()["train"]
+    whole, joined = open_part("train", [store]), open_part("train", files)
     for a, b in zip(whole.blocks(), joined.blocks(), strict=True):
         np.testing.assert_allclose(a.forces, b.forces, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(a.energy, b.energy, rtol=1e-12)
     assert whole.where(7) == f"frame 7 of {store}"
-    with pytest.raises(UnreadableFileError, match="cannot be joined with others"):
-        FileData(train=(store, files[0]), validation=files[:1]).load()
+    with pytest.raises(UnreadableFileError, match="cannot be joined with other files"):
+        open_part("train", [store, files[0]])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_validation_is_named_in_one_way(files: tuple[Path, Path]) -> None:
-    with pytest.raises(ValueError, match="nothing to validate on"):
+    with pytest.raises(ValueError, match="there are no validation data"):
         FileData(train=files)
     with pytest.raises(ValueError, match="not both"):
         FileData.model_validate({"train": files, "validation": files, "split": SPLIT})
@@ -77,7 +79,46 @@ def test_configurations_of_old_runs_name_the_level_of_theory_level() -> None:
 
 def test_files_can_be_limited_to_the_same_few(files: tuple[Path, Path]) -> None:
     limits = {"train": 4, "validation": 7}
-    few, again = (FileData(train=files, validation=files, limits=limits).load() for _ in range(2))
+    few, again = (FileData(train=files, validation=files, allow_shared=True, limits=limits).load() for _ in range(2))
     assert (len(few["train"]), len(few["validation"])) == (4, 7)
     np.testing.assert_array_equal(few["train"].indices, again["train"].indices)
     assert len(FileData(train=files, split=SPLIT, limits={"train": 100}).load()["train"]) <= 10
+
+
+def test_validation_structures_that_are_training_structures_are_refused(files: tuple[Path, Path]) -> None:
+    message = rf"4 of 4 structures for validation are training structures, too \(frame 0 of {files[1]} = frame 0 of "
+    with pytest.raises(SplitError, match=message):
+        FileData(train=files, validation=files[1:]).load()
+    assert len(FileData(train=files, validation=files[1:], allow_shared=True).load()["validation"]) == 4
+    assert len(FileData(train=files[:1], validation=files[1:]).load()["validation"]) == 4
+
+
+def test_a_few_shared_structures_are_found_in_stores_too(files: tuple[Path, Path], tmp_path: Path) -> None:
+    both = tmp_path / "both.xyz"
+    both.write_text(files[0].read_text()[: len(files[0].read_text()) // 6] + files[1].read_text())
+    store = convert([both], tmp_path / "both.hues").path
+    with pytest.raises(SplitError, match=r"1 of 5 structures for validation .*both\.hues = frame 0 of .*a\.xyz\)"):
+        FileData(train=files[:1], validation=(store,)).load()
+
+
+def test_the_official_split_of_transition1x(tmp_path: Path) -> None:
+    parts = FileData(train=(make(tmp_path / "t1x.h5"),), split={"kind": "official"}).load()
+    assert {name: len(part) for name, part in parts.items()} == {"train": 14, "validation": 14}
+    assert {group for block in parts["validation"].blocks() for group in block.groups} == {
+        "C2H2O/rxn0001",
+        "C2H2O/rxn0002",
+    }
+
+
+def test_the_official_split_of_a_real_file() -> None:
+    path = real_file("transition1x/t1x_mini.h5")
+    parts = FileData(train=(path,), split={"kind": "official"}).load()
+    assert set(parts) == {"train", "validation", "test"}
+    formulas = [{g.split("/")[0] for b in part.blocks() for g in b.groups} for part in parts.values()]
+    assert not formulas[0] & formulas[1]
+    assert sum(map(len, parts.values())) == len(open_part("all", [path]))
+
+
+def test_other_files_have_no_official_split(files: tuple[Path, Path]) -> None:
+    with pytest.raises(SplitError, match="split"):
+        FileData(train=files, split={"kind": "official"}).load()

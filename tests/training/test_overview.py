@@ -45,7 +45,7 @@ stages: [{{kind: nll, steps: 1, joint: true, level_learns: evenly}}, {{kind: nll
     with pytest.raises(ValueError, match="mine") as raised:
         parse_config(text, "mine")
     lines = str(raised.value).splitlines()
-    assert "mine: data.files: give files for validation or a split" in lines[0]
+    assert "mine: data.files: name files for validation or a split" in lines[0]
     assert lines[1].startswith("mine: stages.0: with joint: true, level_learns must be likelihood, but is evenly")
     assert lines[2] == "mine: stages.1.steps: Input should be greater than or equal to 0 (got -1)"
     assert str(tmp_path) not in str(raised.value)

@@ -237,7 +237,7 @@ def test_a_trained_mean_gets_error_bars(data: Path, tmp_path: Path) -> None:
 
 class TestBadInput:
     def test_no_validation(self, data: Path) -> None:
-        with pytest.raises(ValueError, match="nothing to validate on"):
+        with pytest.raises(ValueError, match="there are no validation data"):
             config_for(data, data={"kind": "files", "train": [str(data)]})
 
     def test_missing_file(self, tmp_path: Path) -> None:

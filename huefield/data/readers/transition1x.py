@@ -24,6 +24,7 @@ from huefield.data.readers.base import (
 )
 from huefield.support.config import FrozenConfig
 
+PARTS = ("train", "val", "test")
 ENERGY, FORCES = "wB97x_6-31G(d).energy", "wB97x_6-31G(d).forces"
 
 
@@ -47,6 +48,13 @@ class Transition1xReader(FrozenConfig):
                     source = f"{path}:/data/{formula}/{reaction}{place}"
                     for part in _parts(source, _below(table, place, source), f"{formula}/{reaction}"):
                         yield from part.frames()
+
+    def official_parts(self, path: Path) -> dict[str, str]:
+        """The official part (``train``, ``val`` or ``test``) of each formula."""
+        with naming(path), h5py.File(path, "r") as file:
+            return {
+                formula: part for part in PARTS if part in file for formula in _group(file[part], f"{path}:/{part}")
+            }
 
     def _places(self) -> tuple[str, ...]:
         if self.only_final:

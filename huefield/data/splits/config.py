@@ -126,7 +126,8 @@ class OfficialSplit(AbstractSplit):
         """The split of these structures, not checked."""
         if inputs.parts is None:
             raise SplitError("the data came without a split of their own: choose random, group, formula or file")
-        return official_split(inputs.parts, self.rename)
+        usual = {"val": "validation"} if "val" in set(inputs.parts) else {}  # the name that training looks for
+        return official_split(inputs.parts, {**usual, **self.rename})
 
 
 class FileSplit(AbstractSplit):

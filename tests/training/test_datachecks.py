@@ -1,0 +1,135 @@
+"""Labels that are wrong, and labels that look wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ase import Atoms
+from ase.calculators.singlepoint import SinglePointCalculator
+from ase.io import write
+
+from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV
+from huefield.data.dataset import Part, Parts, open_part
+from huefield.support.errors import HuefieldError
+from huefield.training import train
+from huefield.training.datachecks import label_warnings, overview
+from tests.training.helpers import config_for, waters
+from tests.training.test_overview import ONE_BY_ONE
+
+
+def scaled(atoms: Atoms, energy: float = 1.0, forces: float = 1.0) -> Atoms:
+    results = dict(atoms.calc.results)
+    atoms.calc = SinglePointCalculator(atoms, energy=energy * results["energy"], forces=forces * results["forces"])
+    return atoms
+
+
+def parts_of(frames: list[Atoms], folder: Path) -> Parts:
+    write(folder / "train.xyz", frames, format="extxyz")
+    part = open_part("train", [folder / "train.xyz"])
+    return {"train": part, "validation": Part("validation", part.source, part.indices, part.files)}
+
+
+def test_good_labels_pass_without_a_word(tmp_path: Path) -> None:
+    assert list(label_warnings(parts_of(waters(20), tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("energy", "forces", "message"),
+    [
+        (1 / KCAL_PER_MOL_EV, 1 / KCAL_PER_MOL_EV, "energies look like kcal/mol"),
+        (1 / HARTREE_EV, 0.01 / HARTREE_EV, r"energies look like hartree.*forces look like hartree/bohr"),
+        (1e4, 1.0, "energies are lower than all electrons have in eV"),
+    ],
+)
+def test_other_units_stop_training(energy: float, forces: float, message: str, tmp_path: Path) -> None:
+    parts = parts_of([scaled(atoms, energy, forces) for atoms in waters(20)], tmp_path)
+    with pytest.raises(HuefieldError, match=rf"labels for train are in other units than eV and Å: .*{message}"):
+        list(label_warnings(parts))
+
+
+def test_units_that_may_be_right_are_a_warning(tmp_path: Path) -> None:
+    (first, *_) = label_warnings(parts_of([scaled(atoms, 1 / HARTREE_EV) for atoms in waters(20)], tmp_path))
+    assert first.startswith("warning: for train, energies look like hartree, not eV, unless")
+
+
+def test_one_impossible_force_stops_training_and_names_the_frame(tmp_path: Path) -> None:
+    frames = waters(20)
+    frames[7].calc.results["forces"][0, 1] = 1e6
+    with pytest.raises(HuefieldError, match=r"frame 7 of .*train\.xyz has a force of 1e\+06 eV/Å\. Correct or remove"):
+        list(label_warnings(parts_of(frames, tmp_path)))
+
+
+def test_one_impossible_energy_stops_training_and_names_the_frame(tmp_path: Path) -> None:
+    frames = waters(20)
+    scaled(frames[3], 1e5)
+    with pytest.raises(HuefieldError, match=r"frame 3 of .*train\.xyz has an energy 7.*e\+04 times that of all its"):
+        list(label_warnings(parts_of(frames, tmp_path)))
+
+
+def test_unusual_labels_are_warnings_with_the_frames_named(tmp_path: Path) -> None:
+    frames = waters(20)
+    frames[4].calc.results["forces"][1, 2] = 900.0
+    frames[5].calc.results["energy"] += 300.0
+    warnings = list(label_warnings(parts_of(frames, tmp_path)))
+    assert len(warnings) == 4
+    assert "frame 4 of" in warnings[0]
+    assert "a force of 900 eV/Å" in warnings[0]
+    assert "frame 5 of" in warnings[1]
+    assert "an energy +100 eV per atom from the median of its formula" in warnings[1]
+
+
+def test_many_frames_are_counted(tmp_path: Path) -> None:
+    frames = waters(20)
+    for atoms in frames[:5]:
+        atoms.calc.results["forces"][0] = 1e5
+    with pytest.raises(HuefieldError, match=r"frame 2 of .*; and 2 more"):
+        list(label_warnings(parts_of(frames, tmp_path)))
+
+
+def test_energies_alone_and_forces_alone_are_checked(tmp_path: Path) -> None:
+    frames = waters(12)
+    for atoms in frames[::2]:
+        atoms.calc = SinglePointCalculator(atoms, energy=atoms.calc.results["energy"])
+    for atoms in frames[1::2]:
+        atoms.calc = SinglePointCalculator(atoms, forces=atoms.calc.results["forces"])
+    assert list(label_warnings(parts_of(frames, tmp_path))) == []
+
+
+def test_unused_stresses_are_said(tmp_path: Path) -> None:
+    frames = waters(6)
+    for atoms in frames[:4]:
+        atoms.set_cell(10 * np.eye(3))
+        atoms.pbc = True
+        atoms.calc = SinglePointCalculator(atoms, **atoms.calc.results, stress=np.zeros(6))
+    told = list(overview(parts_of(frames, tmp_path), ONE_BY_ONE, range(1)))
+    assert told[1:] == ["warning: 4 structures for training have a stress, which training does not use yet"]
+
+
+def test_training_runs_the_checks_and_names_charges_and_other_labels(tmp_path: Path) -> None:
+    frames = waters(20)
+    frames[2].info["charge"] = 1
+    frames[7].calc.results["forces"][0, 1] = 1e6
+    write(tmp_path / "charged.xyz", frames, format="extxyz")
+    told: list[object] = []
+    with pytest.raises(HuefieldError, match="has a force of"):
+        train(config_for(tmp_path / "charged.xyz"), tmp_path / "run", report=told.append)
+    assert not (tmp_path / "run").exists()
+    text = (tmp_path / "charged.xyz").read_text().replace("energy=", "dft_energy=").replace(":forces:", ":dft_forces:")
+    (tmp_path / "other.xyz").write_text(text)
+    with pytest.raises(HuefieldError, match=r"no energy under .* there is dft_energy.*energy_keys"):
+        train(config_for(tmp_path / "other.xyz"), tmp_path / "run")
+
+
+def test_charges_are_named_once(tmp_path: Path) -> None:
+    frames = waters(20)
+    for atoms in frames[2:]:
+        atoms.info["charge"] = 1
+    write(tmp_path / "charged.xyz", frames, format="extxyz")
+    told: list[str] = []
+    stages = [{"kind": "squared_error", "steps": 1}]
+    config = config_for(tmp_path / "charged.xyz", stages=stages, members=1)
+    train(config, tmp_path / "run", report=lambda event: told.append(str(event)))
+    assert [line for line in told if "charge" in line] == [
+        f"warning: {tmp_path}/charged.xyz, frame 2: the atoms have a charge, which models do not take as input: "
+        "structures that differ only in that have the same prediction"
+    ]
