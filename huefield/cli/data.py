@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from huefield.cli.exit_codes import ExitCode
 from huefield.cli.progress import convert_progress
 from huefield.cli.signals import stopping_politely
 from huefield.support.errors import HuefieldError
@@ -64,7 +65,7 @@ def convert(
             )
         except ConversionStoppedError as stopped:
             typer.echo(str(stopped), err=True)
-            raise typer.Exit(130) from stopped
+            raise typer.Exit(ExitCode.INTERRUPTED) from stopped
     typer.echo(f"Wrote {done.path}: {done.structures} structures, {done.atoms} atoms")
     if done.resumed:
         typer.echo(f"{done.resumed} structures came from an interrupted conversion")

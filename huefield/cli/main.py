@@ -11,9 +11,11 @@ from huefield import __version__
 from huefield.cli.data import app as data_app
 from huefield.cli.demo import demo
 from huefield.cli.evaluate import calibrate, evaluate
+from huefield.cli.exit_codes import SUMMARY, ExitCode
 from huefield.cli.make_data import make
 from huefield.cli.md import md
 from huefield.cli.neb import neb
+from huefield.cli.options import SettingsCommand
 from huefield.cli.predict import predict
 from huefield.cli.reproduce import app as reproduce_app
 from huefield.cli.signals import Interrupted, end, ending_at_once
@@ -22,21 +24,22 @@ from huefield.cli.train import assemble, config, history, train
 from huefield.support.errors import HuefieldError
 
 BUG = "This is a bug in huefield. Please report it with the lines above, the command and, if you can, its input files."
-BUG_EXIT_CODE = 70
-"""The code of sysexits.h for an internal software error."""
 
 app = typer.Typer(
     name="huefield",
     help="Machine-learned force fields that know how wrong they are.",
+    epilog=SUMMARY,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, toy, config, train, assemble, history, evaluate, calibrate, predict, neb, md):
+for command in (demo, toy, config, train, assemble, history, evaluate, calibrate, predict):
     app.command()(command)
+for command_with_settings in (neb, md):
+    app.command(cls=SettingsCommand)(command_with_settings)
 data_app.command()(make)
-app.add_typer(reproduce_app, name="reproduce", help="Make the table and the figures of the paper anew.")
-app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and look into them.")
+app.add_typer(reproduce_app, name="reproduce", help="Reproduce the table and the figures of the paper.")
+app.add_typer(data_app, name="data", help="Convert files of structures to packed stores, and inspect them.")
 
 
 def _show_version(wanted: bool) -> bool:
@@ -56,12 +59,12 @@ def _options(
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """What it says, without the line of our code that says it."""
+    """Print the message without the line of code that issued it."""
     typer.echo(f"warning: {message}", err=True)
 
 
 def main() -> None:
-    """Run the program. An error that the user can mend is one line; any other is a bug and shows its traceback."""
+    """Run the program. Errors that a user can mend are one line; any other is a bug and shows its traceback."""
     warnings.showwarning = _show_warning
     try:
         with ending_at_once():
@@ -70,11 +73,11 @@ def main() -> None:
         end(int(interrupted.code or 0))
     except FileNotFoundError as error:
         typer.echo(f"error: {error if error.filename is None else f'there is no file {error.filename}'}", err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.ERROR)
     except (HuefieldError, OSError) as error:
         typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        sys.exit(ExitCode.ERROR)
     except Exception:
         traceback.print_exc()
         typer.echo(BUG, err=True)
-        sys.exit(BUG_EXIT_CODE)
+        sys.exit(ExitCode.BUG)

@@ -4,50 +4,43 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from huefield.cli.options import naming_options
+from huefield.cli.exit_codes import ExitCode
+from huefield.cli.options import naming_options, with_settings
 from huefield.cli.progress import NowAndThen
 
 if TYPE_CHECKING:
-    from huefield.ase.neb.path import PathReport, ReactionPath
+    from huefield.ase.neb.path import PathConfig, PathReport, ReactionPath
 
 
+def _config() -> "type[PathConfig]":
+    from huefield.ase.neb.path import PathConfig
+
+    return PathConfig
+
+
+@with_settings(_config)
 def neb(
     model: Annotated[Path, typer.Argument(help="Model file.")],
-    reactant: Annotated[Path, typer.Argument(help="Structure, in any format of ASE; of several frames the last.")],
-    product: Annotated[Path, typer.Argument(help="The same atoms in the same order.")],
-    out: Annotated[Path, typer.Option(help="Folder for path, numbers and figure.")] = Path("neb"),
-    images: Annotated[
-        int | None, typer.Option(min=3, show_default="11", help="Structures on the path, both ends included.")
-    ] = None,
-    fmax: Annotated[float, typer.Option(help="Largest force across the path at the end, in eV/Å.")] = 0.05,
-    steps: Annotated[int, typer.Option(min=1, help="Of the optimiser, at most.")] = 1000,
-    climb: Annotated[bool, typer.Option(help="Let the highest image climb to the saddle point.")] = True,
-    relax_ends: Annotated[bool, typer.Option(help="Relax reactant and product first.")] = True,
-    spring: Annotated[float, typer.Option(help="Constant of the springs between images, in eV/Å².")] = 0.1,
+    reactant: Annotated[Path, typer.Argument(help="Structure in any format of ASE; the last frame of a file.")],
+    product: Annotated[Path, typer.Argument(help="Structure with the same atoms in the same order.")],
+    settings: dict[str, Any],
+    out: Annotated[Path, typer.Option(help="Folder for the path, its numbers and the figure.")] = Path("neb"),
     start_from: Annotated[
-        Path | None, typer.Option(help="A path to begin with, such as band.xyz or path.xyz of before; its ends stay.")
+        Path | None, typer.Option(help="Initial path, such as band.xyz or path.xyz of an earlier run; its ends stay.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the band or path in the folder.")] = False,
 ) -> None:
-    """Find a reaction path; barrier and reaction energy come with error bars.
+    """Find a reaction path; the barrier and the reaction energy have error bars.
 
-    The band is kept in OUT/band.xyz until the path is found: --start-from goes on with it. Exit codes: 0 found, 1 error
-    or not converged, 130 interrupted.
+    The band is kept in OUT/band.xyz until the path is found; --start-from resumes from it. The exit code of a band that
+    did not converge is 1.
     """
     from huefield.ase.calculator import Calculator
-    from huefield.ase.neb.path import (
-        BAND_FILE,
-        PathConfig,
-        PathStoppedError,
-        find_path,
-        require_no_path,
-        save_band,
-        save_path,
-    )
+    from huefield.ase.neb.path import BAND_FILE, PathStoppedError, find_path, require_no_path, save_band, save_path
     from huefield.ase.structures import naming_structure, read_structure, read_structures
     from huefield.cli.progress import use_compilation_cache
     from huefield.cli.signals import stopping_politely
@@ -55,14 +48,7 @@ def neb(
     from huefield.support.folders import folder_for_results
 
     with naming_options():
-        settings = PathConfig(
-            images=11 if images is None else images,
-            fmax_ev_per_angstrom=fmax,
-            steps=steps,
-            climb=climb,
-            relax_ends=relax_ends,
-            spring_ev_per_angstrom2=spring,
-        )
+        config = _config().model_validate(settings)
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
     use_compilation_cache()
@@ -73,34 +59,34 @@ def neb(
         for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):
             with naming_structure(f"{what} ({path})"):
                 calculator.require_sense(atoms)
-        if through and images not in (None, len(through)):
-            typer.echo(f"note: --images {images} has no effect: {start_from} has {len(through)}", err=True)
+        if through and config.images not in (len(through), _config().model_fields["images"].default):
+            typer.echo(f"note: --images {config.images} has no effect: {start_from} has {len(through)}", err=True)
         try:
             with _progress() as show:
                 found = find_path(
                     calculator,
                     first,
                     last,
-                    settings,
+                    config,
                     through=through,
                     keep=lambda band: save_band(band, out),
                     report=show,
                     should_stop=should_stop,
                 )
         except PathStoppedError as stopped:
-            left = f"go on with --start-from {out / BAND_FILE}" if stopped.kept else "no band yet, nothing was written"
+            left = f"resume with --start-from {out / BAND_FILE}" if stopped.kept else "no band yet, nothing was written"
             typer.echo(f"{stopped}: {left}", err=True)
-            raise typer.Exit(130) from stopped
+            raise typer.Exit(ExitCode.INTERRUPTED) from stopped
         files = save_path(found, out)
-    _say(found, settings.fmax_ev_per_angstrom, files[0])
+    _say(found, config.fmax_ev_per_angstrom, files[0])
     typer.echo("Wrote " + ", ".join(map(str, files)))
     if not found.converged:
-        raise typer.Exit(1)
+        raise typer.Exit(ExitCode.ERROR)
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[["PathReport"], None]]:
-    """Give a function that shows how far it is: a live line, or one now and then."""
+    """Give a function that shows the progress: a live line in a terminal, otherwise a line every few seconds."""
     if not sys.stderr.isatty():
         time_for_line = NowAndThen(at_once=True)
 
@@ -117,7 +103,7 @@ def _progress() -> Iterator[Callable[["PathReport"], None]]:
 
 
 def _line(report: "PathReport") -> str:
-    return f"{report.what}, step {report.step}: largest force {report.fmax:.3f} eV/Å, down to {report.aim:g}"
+    return f"{report.what}, step {report.step}: largest force {report.fmax:.3f} eV/Å (aim {report.aim:g})"
 
 
 def _say(found: "ReactionPath", aim: float, path: Path) -> None:
@@ -133,10 +119,10 @@ def _say(found: "ReactionPath", aim: float, path: Path) -> None:
     low, high = found.barrier_range()
     typer.echo(f"With the uncertainty of all images, the barrier is between {low:.3f} and {high:.3f} eV (68 %)")
     if found.top in (0, len(found.images) - 1):
-        typer.echo("The path has no barrier: it rises or falls all the way", err=True)
+        typer.echo("The path has no barrier: its highest point is an end", err=True)
     if not found.converged:
         typer.echo(
-            f"The band did not converge: the largest force across it is {found.fmax:.3f} eV/Å, not {aim:g}. Go on with "
-            f"--start-from {path}, or give more --steps",
+            f"The band did not converge: the largest force across it is {found.fmax:.3f} eV/Å, not {aim:g}. Resume "
+            f"with --start-from {path}, or increase --steps",
             err=True,
         )

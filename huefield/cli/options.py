@@ -1,21 +1,121 @@
-"""What is wrong with settings, in the words of the command line."""
+"""Options of the command line that are settings of a configuration: each default and each help text is said once."""
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
 
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
-UNITS = ("_kelvin", "_per_fs", "_fs", "_bar", "_ev_per_angstrom2", "_ev_per_angstrom")
-"""Behind names of settings; options are without them."""
+    from huefield.support.config import FrozenConfig
+
+UNITS = {
+    "_kelvin": "K",
+    "_per_fs": "1/fs",
+    "_fs": "fs",
+    "_bar": "bar",
+    "_ev_per_angstrom2": "eV/Å²",
+    "_ev_per_angstrom": "eV/Å",
+}
+"""Suffixes of settings, which options do not have, and the units for help texts."""
+SETTINGS = "settings"
+"""Name of the parameter that receives the settings of a command."""
+
+
+class NoiseKind(StrEnum):
+    """Noise models."""
+
+    VANILLA = "vanilla"
+    WHITE = "white"
+    COLORED = "colored"
+
+
+def with_settings(config: Callable[[], "type[FrozenConfig]"]) -> Callable[[Callable[..., None]], Callable[[], None]]:
+    """Give a command an option for each setting of a configuration, to be registered with :class:`SettingsCommand`.
+
+    The decorated function receives all settings as the dictionary ``settings``.
+
+    Args:
+        config: imports and returns the class of the configuration, when the options are needed.
+    """
+
+    def decorate(function: Callable[..., None]) -> Callable[[], None]:
+        def stub() -> None:
+            pass
+
+        stub.__name__, stub.__doc__ = function.__name__, function.__doc__
+        stub.__dict__["complete"] = lambda: _completed(function, config())
+        return stub
+
+    return decorate
+
+
+class SettingsCommand(TyperCommand):
+    """A command whose options are made when they are needed, so that ``huefield --help`` imports nothing heavy."""
+
+    @property
+    def params(self) -> list[Any]:
+        """Arguments and options."""
+        complete = getattr(self.callback, "complete", None)
+        if complete is not None:
+            app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            app.command(self.name)(complete())
+            made = typer.main.get_command(app)
+            self._params, self.callback = made.params, made.callback
+        return self._params
+
+    @params.setter
+    def params(self, params: list[Any]) -> None:
+        self._params = params
+
+
+def _completed(function: Callable[..., None], config: "type[FrozenConfig]") -> Callable[..., None]:
+    """The function with a parameter for each setting."""
+    own = [parameter for parameter in inspect.signature(function).parameters.values() if parameter.name != SETTINGS]
+    options = {option_name(name): name for name in config.model_fields}
+
+    def run(**given: Any) -> None:
+        settings = {setting: given.pop(option) for option, setting in options.items()}
+        function(**given, settings=settings)
+
+    parameters = [*own, *(_parameter(option, config.model_fields[name], name) for option, name in options.items())]
+    run.__dict__["__signature__"] = inspect.Signature(
+        [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    )
+    run.__name__, run.__doc__, run.__annotations__ = function.__name__, function.__doc__, {}
+    return run
+
+
+def _parameter(option: str, field: "FieldInfo", setting: str) -> inspect.Parameter:
+    unit = next((f", in {unit}." for suffix, unit in UNITS.items() if setting.endswith(suffix)), ".")
+    flag = (f"--{option.replace('_', '-')}",) if field.default is False else ()  # without its opposite
+    described = typer.Option(*flag, help=(field.description or "").removesuffix(".") + unit)
+    return inspect.Parameter(
+        option,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if field.is_required() else field.default,
+        annotation=Annotated[field.annotation, described],
+    )
+
+
+def option_name(setting: str) -> str:
+    """Name of a setting without its unit."""
+    for unit in UNITS:
+        setting = setting.removesuffix(unit)
+    return setting
 
 
 @contextmanager
 def naming_options() -> Iterator[None]:
-    """Tell what is wrong with settings that are made in the block under the names of their options."""
+    """Report invalid settings under the names of their options."""
     from pydantic import ValidationError
 
     try:
@@ -28,7 +128,4 @@ def _fault(fault: "ErrorDetails") -> str:
     said = fault["msg"].removeprefix("Value error, ")
     if not fault["loc"]:
         return said
-    name = str(fault["loc"][0])
-    for unit in UNITS:
-        name = name.removesuffix(unit)
-    return f"--{name.replace('_', '-')}: {said} (got {fault['input']})"
+    return f"--{option_name(str(fault['loc'][0])).replace('_', '-')}: {said} (got {fault['input']})"

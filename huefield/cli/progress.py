@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from huefield.cli.exit_codes import ExitCode
 from huefield.cli.signals import StopRequest, ending_at_once, stopping_politely
 
 if TYPE_CHECKING:
@@ -186,7 +187,7 @@ def stopping_training() -> Iterator[StopRequest]:
             yield should_stop
         except TrainingStoppedError as stopped:
             typer.echo(str(stopped), err=True)
-            raise typer.Exit(130) from stopped
+            raise typer.Exit(ExitCode.INTERRUPTED) from stopped
 
 
 @contextmanager

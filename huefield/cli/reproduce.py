@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from huefield.cli.exit_codes import ExitCode
 from huefield.cli.toy import toy
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
     from huefield.training.reports import OnTrainingEvent
-
-OTHER_NUMBERS = 3
-"""Exit code if the numbers differ from those of --against."""
 
 app = typer.Typer(no_args_is_help=True)
 app.command()(toy)
@@ -101,7 +99,7 @@ def table(
                 plan.source.prepare(seeds, converting, should_stop)
             except ConversionStoppedError as stopped:
                 typer.echo(str(stopped), err=True)
-                raise typer.Exit(130) from stopped
+                raise typer.Exit(ExitCode.INTERRUPTED) from stopped
         if commands:
             typer.echo(written_commands(plan, _without(sys.argv, "--commands")))
             return
@@ -117,7 +115,7 @@ def table(
     if other is not None:
         comparison = compared(made.table, other)
         typer.echo(f"{against}: {comparison.text}")
-        raise typer.Exit(0 if comparison.agrees else OTHER_NUMBERS)
+        raise typer.Exit(0 if comparison.agrees else ExitCode.LIMIT)
 
 
 def _without(arguments: list[str], flag: str) -> str:

@@ -1,18 +1,11 @@
 """``huefield toy``."""
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-
-class NoiseKind(StrEnum):
-    """Noise models that the toy can be drawn with."""
-
-    COLORED = "colored"
-    WHITE = "white"
-    VANILLA = "vanilla"
+from huefield.cli.options import NoiseKind
 
 
 def toy(

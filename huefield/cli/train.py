@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from huefield.cli.options import NoiseKind
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
@@ -28,14 +29,6 @@ class PresetKind(StrEnum):
     PAPER = "paper"
     SMALL = "small"
     TINY = "tiny"
-
-
-class NoiseKind(StrEnum):
-    """Noise models to start from."""
-
-    VANILLA = "vanilla"
-    WHITE = "white"
-    COLORED = "colored"
 
 
 def train(

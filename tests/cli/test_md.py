@@ -108,7 +108,7 @@ PROGRESS = MDProgress(200, 1000, 0.5, 310.4, -93.5, -93.25, 0.0312, 100.0)
 
 
 def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = "0.100 ps, 310 K, E -93.250 eV, σ(F) 0.0312 eV/Å, 100 steps/s (4.3 ns/day), 8 s left"
+    expected = "0.100 ps, 310 K, E -93.250 eV, force uncertainty 0.0312 eV/Å, 100 steps/s (4.3 ns/day), 8 s left"
     assert md_line(PROGRESS) == expected
     assert md_line(MDProgress(0, 1000, 0.5, 310.4, -93.5, -93.25, None, None)) == "0.000 ps, 310 K, E -93.250 eV"
     with md_progress() as report:

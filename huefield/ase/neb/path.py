@@ -44,16 +44,18 @@ WRITTEN_OF_ATOMS = ("forces", "forces_uncertainty", "forces_uncertainty_aleatori
 
 
 class PathConfig(FrozenConfig):
-    """How a path is found."""
+    """Settings of the search for a path. ``huefield neb`` has an option for each of them."""
 
-    images: int = Field(11, ge=3, description="structures on the path, both ends included")
+    images: int = Field(11, ge=3, description="Number of structures on the path, including both ends.")
     fmax_ev_per_angstrom: float = Field(
-        0.05, gt=0, allow_inf_nan=False, description="largest force across the path at the end"
+        0.05, gt=0, allow_inf_nan=False, description="Largest force perpendicular to the path at convergence."
     )
-    steps: int = Field(1000, ge=1, description="of the optimiser, at most")
-    climb: bool = Field(True, description="whether the highest image climbs to the saddle point")
-    relax_ends: bool = Field(True, description="whether reactant and product are relaxed first")
-    spring_ev_per_angstrom2: float = Field(0.1, gt=0, allow_inf_nan=False, description="of the band")
+    steps: int = Field(1000, ge=1, description="Largest number of steps of the optimiser.")
+    climb: bool = Field(True, description="Let the highest image climb to the saddle point.")
+    relax_ends: bool = Field(True, description="Relax reactant and product first.")
+    spring_ev_per_angstrom2: float = Field(
+        0.1, gt=0, allow_inf_nan=False, description="Constant of the springs between images."
+    )
 
 
 @dataclass(frozen=True)
