@@ -1,4 +1,4 @@
-"""The README's figure: reaction profiles with error bars, and forces of one structure with theirs.
+"""The README's figure: energies along two reactions with error bars, and forces of one structure with theirs.
 
     huefield config --preset tiny > molecules.yaml
     huefield train molecules.yaml --out molecules --set members=4 --set validate_every=300 \
@@ -8,19 +8,21 @@
     huefield calibrate molecules/model.safetensors molecules
     python benchmarks/molecules.py molecules/model-calibrated.safetensors
 
-The model is trained on the bundled data. The band of a reaction is optimised by the model alone; GFN2-xTB (tblite), the
-method of the training data, then gives reference energies of its images. Writes docs/images/molecules.png.
+The model is trained on the bundled data. GFN2-xTB (tblite), the method of these data, finds the minimum energy paths
+and gives the reference energies and forces. Writes docs/images/molecules.png.
 """
 
 import argparse
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ase import Atoms
 from ase.data import covalent_radii
-from ase.utils.forcecurve import fit_images
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
@@ -28,11 +30,12 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from huefield.ase.calculator import Calculator
-from huefield.ase.neb.path import PathConfig, ReactionPath, find_path
 from huefield.core.structure import Structure
 from huefield.make_data.geometry import bonds
+from huefield.make_data.neb import reaction_path
 from huefield.make_data.oracles import TbliteOracle
 from huefield.make_data.reactions import elementary_reactions
+from huefield.model.differences import EnergyCovariance
 from huefield.support import plots
 
 PANELS = {
@@ -45,63 +48,84 @@ COLORS = "viridis"
 IMAGE = Path(__file__).resolve().parents[1] / "docs" / "images" / "molecules.png"
 
 
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Reference path of a reaction, and predictions along it."""
+
+    images: list[Atoms]
+    """With the calculator of the model."""
+    reference: list[Structure]
+    """The same structures with reference energies and forces."""
+    predicted: EnergyCovariance
+
+    @property
+    def reference_energies(self) -> Float[np.ndarray, " n"]:
+        """Reference energies above the reactant [eV]."""
+        energies = np.array([structure.energy for structure in self.reference], float)
+        return energies - energies[0]
+
+    @property
+    def steepest(self) -> int:
+        """The image with the largest reference force."""
+        return int(np.argmax([np.abs(np.asarray(structure.forces)).max() for structure in self.reference]))
+
+
 def main() -> None:
-    """Find both paths, label their images, and draw."""
+    """Find both paths, predict along them, and draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path)
     parser.add_argument("--figure", type=Path, default=IMAGE)
     args = parser.parse_args()
     warnings.simplefilter("ignore")  # the unseen reaction is uncertain, which is the point
     calculator = Calculator(args.model)
-    paths = {name: path_of(name, calculator) for name in PANELS}
+    profiles = {name: profile_of(name, calculator) for name in PANELS}
     with plots.publication_style():
         figure = Figure(figsize=(7.2, 5.2), layout="constrained")
-        draw(figure, paths)
+        draw(figure, profiles)
         figure.savefig(args.figure, dpi=200)
     print(f"Wrote {args.figure}")
 
 
-def path_of(name: str, calculator: Calculator) -> ReactionPath:
-    """Optimise the band of a reaction with the model."""
+def profile_of(name: str, calculator: Calculator) -> Profile:
+    """Find the reference path of a reaction and predict its energies."""
     reaction = next(r for r in elementary_reactions() if r.name == name)
-    reactant, product = (Atoms(reaction.numbers, positions) for positions in (reaction.reactant, reaction.product))
-    found = find_path(calculator, reactant, product, PathConfig(fmax_ev_per_angstrom=0.1, steps=500))
-    print(f"{name}: barrier {found.barrier}, converged: {found.converged}")
+    band, oracle = reaction_path(reaction, TbliteOracle()).bands[-1], TbliteOracle()
+    images = [Atoms(reaction.numbers, positions, calculator=calculator.sibling()) for positions in band]
+    found = Profile(
+        images, [oracle.label(Structure(reaction.numbers, at)) for at in band], calculator.energy_covariance(images)
+    )
+    top = int(found.reference_energies.argmax())
+    print(f"{name}: barrier {found.predicted.difference(0, top)}, reference {found.reference_energies[top]:.3f} eV")
     return found
 
 
-def labelled(image: Atoms) -> Structure:
-    """Compute the reference energy and forces of an image."""
-    return TbliteOracle().label(Structure(image.numbers.astype(np.uint8), image.positions.copy()))
-
-
-def draw(figure: Figure, paths: dict[str, ReactionPath]) -> None:
-    """Profiles above; below, the top of the second path with its force uncertainties, and its forces."""
+def draw(figure: Figure, profiles: dict[str, Profile]) -> None:
+    """Profiles above; below, a structure of the last one with its force uncertainties, and its forces."""
     axes = figure.subplots(2, 2)
-    for ax, (name, path) in zip(axes[0], paths.items(), strict=True):
-        draw_profile(ax, path)
+    for ax, (name, profile) in zip(axes[0], profiles.items(), strict=True):
+        draw_profile(ax, profile)
         ax.set_title(f"{name}\n({PANELS[name]})")
-    axes[0, 0].legend(loc="upper left")
-    last = paths[next(reversed(paths))]
-    top = last.images[last.top]
-    deviations = np.asarray(top.calc.get_property("forces_uncertainty", top))
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names))
+    last = profiles[next(reversed(profiles))]
+    atoms, reference = last.images[last.steepest], np.asarray(last.reference[last.steepest].forces)
+    deviations = np.asarray(atoms.calc.get_property("forces_uncertainty", atoms))
     per_atom = np.sqrt((deviations**2).mean(1))
     norm = Normalize(0, float(per_atom.max()))
-    draw_molecule(axes[1, 0], top, per_atom, norm)
-    draw_forces(axes[1, 1], top, deviations, per_atom, norm)
+    draw_molecule(axes[1, 0], atoms, per_atom, norm)
+    draw_errors(axes[1, 1], atoms.get_forces() - reference, deviations, atoms.get_chemical_symbols(), norm)
     bar = figure.colorbar(ScalarMappable(norm, COLORS), ax=axes[1, 0], location="left", shrink=0.8)
     bar.set_label("force uncertainty of the atom (eV/Å)")
 
 
-def draw_profile(ax: Axes, path: ReactionPath) -> None:
-    """Predicted energies above the reactant with the band of the difference, and reference energies."""
-    at = np.asarray(fit_images(list(path.images)).path, float)
-    energies = path.energies
+def draw_profile(ax: Axes, profile: Profile) -> None:
+    """Predicted energies above the reactant with the interval of the difference, and reference energies."""
+    steps = [np.linalg.norm(b.positions - a.positions) for a, b in pairwise(profile.images)]
+    at, energies = np.array([0.0, *np.cumsum(steps)]), profile.predicted
     relative, half = energies.energy - energies.energy[0], WIDTH * energies.relative_to(0)
-    reference = np.array([labelled(image).energy for image in path.images], float)
     ax.fill_between(at, relative - half, relative + half, color=plots.EPISTEMIC, alpha=0.3, lw=0, label=f"±{WIDTH:g}σ")
     ax.plot(at, relative, "-o", color=plots.MEAN, ms=2.5, label="huefield")
-    ax.plot(at, reference - reference[0], "D", color=plots.OBSERVED, ms=3.5, label="reference (GFN2-xTB)")
+    ax.plot(at, profile.reference_energies, "D", color=plots.OBSERVED, ms=3.5, label="reference (GFN2-xTB)")
     ax.set(xlabel="distance along the path (Å)", ylabel="energy above the reactant (eV)")
 
 
@@ -120,23 +144,28 @@ def draw_molecule(ax: Axes, atoms: Atoms, per_atom: Float[np.ndarray, " N"], nor
     ax.set_aspect("equal")
     ax.margins(0.2)
     ax.set_axis_off()
-    ax.set_title("its highest structure")
+    ax.set_title("a structure of the unseen reaction")
 
 
-def draw_forces(
-    ax: Axes, atoms: Atoms, deviations: Float[np.ndarray, "N 3"], per_atom: Float[np.ndarray, " N"], norm: Normalize
+def draw_errors(
+    ax: Axes,
+    errors: Float[np.ndarray, "N 3"],
+    deviations: Float[np.ndarray, "N 3"],
+    symbols: Sequence[str],
+    norm: Normalize,
 ) -> None:
-    """Predicted against reference force components with error bars."""
-    predicted, reference = atoms.get_forces(), np.asarray(labelled(atoms).forces)
-    colors: Any = ScalarMappable(norm, COLORS).to_rgba(np.repeat(per_atom, 3))
-    x, y = reference.ravel(), predicted.ravel()
-    ax.errorbar(x, y, WIDTH * deviations.ravel(), fmt="none", ecolor=colors, elinewidth=1.2)
-    ax.scatter(x, y, c=colors, s=12, zorder=3)
-    limit = 1.1 * max(np.abs(reference).max(), np.abs(predicted).max())
-    ax.plot([-limit, limit], [-limit, limit], "--", color=plots.TRUTH, lw=0.8, zorder=0)
-    inside = np.abs(predicted - reference) <= WIDTH * deviations
-    ax.set(xlabel="reference force component (eV/Å)", ylabel="predicted, ±2σ (eV/Å)")
-    ax.set_title(f"its forces: {inside.mean():.0%} of the components within ±{WIDTH:g}σ")
+    """Errors of force components, atom by atom, with bars of the predicted uncertainty."""
+    per_atom = np.sqrt((deviations**2).mean(1))
+    order = np.argsort(per_atom)[::-1]
+    colors: Any = ScalarMappable(norm, COLORS).to_rgba(np.repeat(per_atom[order], 3))
+    at = (np.arange(len(order))[:, None] + np.array([-0.25, 0.0, 0.25])).ravel()
+    half = WIDTH * deviations[order].ravel()
+    ax.bar(at, 2 * half, width=0.2, bottom=-half, color=colors, label=f"±{WIDTH:g}σ")
+    ax.plot(at, errors[order].ravel(), "o", color=plots.OBSERVED, ms=3, mec="white", mew=0.4)
+    ax.set_xticks(range(len(order)), [symbols[atom] for atom in order])
+    inside = np.abs(errors) <= WIDTH * deviations
+    ax.set(xlabel="atom (x, y and z components)", ylabel="error of the predicted force (eV/Å)")
+    ax.set_title(f"its force errors and ±{WIDTH:g}σ\n({inside.mean():.0%} of the components within)")
 
 
 if __name__ == "__main__":

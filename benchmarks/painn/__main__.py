@@ -1,6 +1,6 @@
 """PaiNN of huefield against that of SchNetPack, side by side: results.json, table.md and plot.png.
 
-Without --out and --only, the tables and the plot of docs/potentials.md too.
+Without --out and --only, the tables and the plot of docs/painn-speed.md too.
 
 python benchmarks/painn [--quick] [--rounds N] [--only JOB] [--out FOLDER]
 
@@ -114,7 +114,7 @@ def write(records: list[Record], folder: Path, *, document: bool) -> str:
     )
     plot(summary, folder / "plot.png")
     if document:
-        fill("potentials.md", {"painn": times_table(summary) + "\n" + promises_table(summary, found)})
+        fill("painn-speed.md", {"painn": times_table(summary) + "\n" + promises_table(summary, found)})
         shutil.copy(folder / "plot.png", DOCS / "images" / "painn-benchmark.png")
     return text
 
