@@ -27,7 +27,7 @@ from huefield.data.dataset import Part
 from huefield.evaluation.calibrate import fit_calibration
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.joint_calibration import normal_width
 from huefield.predict import predict_part
 from huefield.support import plots
@@ -64,7 +64,7 @@ def main() -> None:
 def calibrated(ensemble: Ensemble, block: Block) -> Ensemble:
     """With energies and forces calibrated on these structures."""
     part = Part("validation", block, np.arange(len(block)))
-    predictions = predict_part(ensemble.with_calibration(None), part, "validation").predictions
+    predictions = predict_part(ensemble.with_calibration(None), part, "validation")
     return ensemble.with_calibration(fit_calibration(predictions, "isotonic").calibration)
 
 

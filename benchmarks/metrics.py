@@ -20,7 +20,8 @@ from huefield.core.structure import Block
 from huefield.evaluation.report.figures import save_figures
 from huefield.evaluation.report.page import write_report
 from huefield.evaluation.slices import summarise
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 
 RESULT = Path(__file__).parent / "results" / "metrics.json"
 

@@ -30,12 +30,13 @@ def seconds(job: Callable[[], object]) -> float:
 def main() -> None:
     """Measure in turns."""
     from huefield.core.structure import joined
-    from huefield.data.batches.prepared import TAG, Prepared
+    from huefield.data.batches.prepared import Prepared
+    from huefield.data.batches.shapes import GrowingShapes
     from huefield.data.dataset import BundledData, Part
-    from huefield.data.references import AtomicReferences
-    from huefield.model.forcefield import Ensemble, ForceField, _compiled_joint
+    from huefield.model.ensemble import Ensemble, compiled_joint
+    from huefield.model.forcefield import ForceField
     from huefield.predict import predict_part
-    from huefield.predict.predicting import batches_of
+    from huefield.predict.batches import batches_of
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in (("features", 64), ("members", 5), ("structures", 3000), ("rounds", 5)):
@@ -46,12 +47,12 @@ def main() -> None:
     potential = {"kind": "painn", "features": given.features, "elements": list(part.elements())}
     config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "colored", "gamma": "atom"}})
     ensemble = Ensemble.build(config, given.members, key=jax.random.key(0))
-    references = AtomicReferences({TAG: dict.fromkeys(part.elements(), 0.0)})
-    graphs = [batch.graph for _, batch in batches_of(Prepared.of(part, 5.0, references))]
+    data = Prepared.of(part, 5.0, lambda block: np.zeros(len(block)))
+    graphs = [batch.graph for _, batch in batches_of(data, GrowingShapes())]
 
     def bare() -> None:
         for graph in graphs:
-            jax.block_until_ready(_compiled_joint(ensemble, graph, False))
+            jax.block_until_ready(compiled_joint(ensemble, graph, False))
 
     def whole() -> None:
         predict_part(ensemble, part, "benchmark")

@@ -16,11 +16,11 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import numpy as np
+from huefield.predict.predicting import batches_of, prepared
 from study import HERE
 
 from huefield.core.rigid import internal_motions, rigid_motions
 from huefield.model.modelfile import load
-from huefield.predict.predicting import batches_of, prepared
 from huefield.reproduce.plan import RUN, Job, MiniSize
 from huefield.reproduce.rows import rows_named
 from huefield.reproduce.sources import SMALL, source_named
@@ -66,7 +66,7 @@ def measured(job: Job, out: Path) -> dict[str, float]:
     ensemble = load(job.folder(out) / RUN / "model.safetensors")
     parts = job.source.test_parts(MiniSize().config(job, out).data.load())
     data = prepared(ensemble, parts[job.source.tests[0].part].share(range(MOST)))
-    joint = eqx.filter_jit(lambda model, graph: model.joint(graph)[0])
+    joint = eqx.filter_jit(lambda model, graph: model.joint(graph).distribution)
     found, net, true = [], [], []
     for indices, batch in batches_of(data):
         distribution = jax.device_get(joint(ensemble, batch.graph))

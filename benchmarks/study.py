@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from huefield.model.forcefield import Ensemble
+    from huefield.model.ensemble import Ensemble
     from huefield.training import TrainConfig
     from huefield.training.scoring import EnsembleScores
 
@@ -71,5 +71,5 @@ def scored(ensemble: "Ensemble", part: Any, config: "TrainConfig", run: Path) ->
     from huefield.training.scoring import score, shapes_for
 
     references = AtomicReferences.load(run / "references.json")
-    data = Prepared.of(part, cutoff_of(config), references)
+    data = Prepared.of(part, cutoff_of(config), references.of_block)
     return score(ensemble, data, shapes_for([data], SCORED_AT_ONCE))

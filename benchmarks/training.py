@@ -152,7 +152,7 @@ def bare_program(data: Path, features: int, members: int) -> tuple[Any, Any, Any
     parts = config.data.load()
     config = with_elements(config, parts["train"], None)
     references = references_for(config, parts["train"], None)
-    prepared = Prepared.of(parts["train"], 5.0, references)
+    prepared = Prepared.of(parts["train"], 5.0, references.of_block)
     layout = Layout(members, config.mesh)
     ensemble = initial_ensemble(config, range(members), references, prepared, None)
     feed = Feed(prepared, layout, BATCH, 1, order_keys(config, range(members), 0))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from huefield.ase.calculator import Calculator as Calculator
     from huefield.evaluation.evaluate import evaluate as evaluate
-    from huefield.model.forcefield import Ensemble as Ensemble
+    from huefield.model.ensemble import Ensemble as Ensemble
     from huefield.model.forcefield import ForceField as ForceField
     from huefield.model.modelfile import load as load
     from huefield.model.modelfile import save as save

@@ -8,9 +8,9 @@ from pathlib import Path
 from huefield.data.dataset import BundledData, Parts
 from huefield.evaluation.calibrate import fit_calibration, typical_of
 from huefield.evaluation.evaluate import evaluate_predictions
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
-from huefield.predict import Predicted, Together
+from huefield.predict import Predictions, Together
 from huefield.support.files import write_bytes
 from huefield.training import presets, train
 from huefield.training.history_figure import save_history_figure
@@ -51,7 +51,7 @@ def run_demo(
         data: what they are trained on; None for all of the bundled data.
     """
     source = data or BundledData()
-    found: dict[str, list[Predicted]] = {name: [] for name in TESTS}
+    found: dict[str, list[Predictions]] = {name: [] for name in TESTS}
     models = []
     for kind in kinds:
         config = presets.preset("tiny", source, presets.noise_of_kind(kind))
@@ -65,7 +65,7 @@ def run_demo(
     return _compared(found, out, models)
 
 
-def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predicted]:
+def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predictions]:
     """Save the calibrated ensemble, and predict all test data with it: in one go, which compiles once."""
     together = Together.of({name: parts[name] for name in ("validation", *TESTS)})
     predictions = together.predicted(ensemble, kind)
@@ -73,16 +73,16 @@ def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict
     calibration = fit_calibration(validation, "isotonic").calibration
     typical = typical_of(validation.calibrated(calibration), "validation data")
     save(ensemble.with_calibration(calibration).with_typical(typical), path)
-    return {name: Predicted(predictions[name].calibrated(calibration), predictions[name]) for name in TESTS}
+    return {name: predictions[name].calibrated(calibration) for name in TESTS}
 
 
-def _compared(found: dict[str, list[Predicted]], out: Path, models: list[Path]) -> Demo:
+def _compared(found: dict[str, list[Predictions]], out: Path, models: list[Path]) -> Demo:
     """A page about the first test, and a table of all."""
     tables, files = [], list[Path]()
     for number, (name, predicted) in enumerate(found.items()):
         folder = None if number else out / "evaluation"
         judged = evaluate_predictions(predicted, folder, source=f"bundled data, {TESTS[name]}")
-        tables.append(f"Bundled data, {TESTS[name]} ({len(predicted[0].predictions)} structures):\n\n{judged.table}")
+        tables.append(f"Bundled data, {TESTS[name]} ({len(predicted[0])} structures):\n\n{judged.table}")
         files += judged.files
     write_bytes(out / "comparison.md", "\n".join(tables).encode())
     return Demo("\n".join(tables), (*files, out / "comparison.md", *models))

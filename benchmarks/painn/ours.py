@@ -20,7 +20,7 @@ from huefield import Ensemble, ForceField  # noqa: E402
 from huefield.core import Graph, Labels  # noqa: E402
 from huefield.core.structure import Structure  # noqa: E402
 from huefield.data.batches.batching import Batch, make_batch  # noqa: E402
-from huefield.model.forcefield import _compiled_joint  # noqa: E402
+from huefield.model.ensemble import compiled_joint  # noqa: E402
 from huefield.noise import ColoredNoise, VanillaNoise  # noqa: E402
 from huefield.potentials import PaiNN  # noqa: E402
 from huefield.training.stages import NLLStage, SquaredErrorStage  # noqa: E402
@@ -87,7 +87,7 @@ def ensemble(job: Job, graph: Graph) -> tuple[Callable[[], None], Callable[[], N
     """The joint prediction of all members: the compiled program alone, and with the checks that users get."""
     members = Ensemble.build(config_of(job), MEMBERS, key=jax.random.key(0))
     return (
-        lambda: jax.block_until_ready(_compiled_joint(members, graph, False)) and None,
+        lambda: jax.block_until_ready(compiled_joint(members, graph, False)) and None,
         lambda: jax.block_until_ready(members.predict(graph)) and None,
     )
 

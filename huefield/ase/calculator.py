@@ -15,13 +15,14 @@ from ase.stress import full_3x3_to_voigt_6_stress
 
 from huefield.ase.joint import JointDistribution
 from huefield.ase.thresholds import Threshold, UncertaintyWarning
-from huefield.core.structure import Structure
+from huefield.core.structure import Structure, stress_volumes
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.model.typical import force_deviations
-from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator, Precision, Uncertain, Values, named_atoms
+from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator, Precision, named_atoms
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals, Means
 from huefield.support.errors import HuefieldError
 
 QUANTITIES = ("energy", "forces", "stress")
@@ -101,16 +102,15 @@ class Calculator(AseCalculator):
         self._warned = self._warned and _continues(self._last, structure)
         self._last = structure
         self.tell_of_ignored(self.atoms)
-        has_volume = bool(structure.pbc.any() and abs(np.linalg.det(structure.cell)) > 0)
         if any(name.startswith("stress") for name in properties):
-            if not has_volume:
+            if not stress_volumes(structure.cell, structure.pbc):
                 raise PropertyNotImplementedError("there is no stress without a periodic cell of some volume")
             # Who asks for it once (NPT, cell relaxation) does so at each step: from now on with the forces.
             self._with_stress = True
         self._structures += bool(system_changes)
-        stress = self._with_stress and has_volume
+        stress = self._with_stress and bool(stress_volumes(structure.cell, structure.pbc))
         if self._wants_uncertainty(properties):
-            found = self.evaluator.uncertain(structure, stress=stress)
+            found = self.evaluator.marginals(structure, stress=stress)
             self.results.update(uncertain_results(found))
             self._warn(found, structure)
         else:
@@ -138,8 +138,8 @@ class Calculator(AseCalculator):
             raise HuefieldError("there are no atoms yet: give some")
         self.tell_of_ignored(given)
         structure = structure_of(given)
-        gaussian = self.evaluator.distribution(structure)
-        return JointDistribution(gaussian, structure, self.evaluator.atom_energies(structure))
+        prediction = self.evaluator.prediction(structure)
+        return JointDistribution(prediction.distribution, structure, float(prediction.energy_offset[0]))
 
     def energy_covariance(self, images: Sequence[Atoms], *, match: bool = True) -> EnergyCovariance:
         """Energies of structures of the same atoms, with the covariance of their errors.
@@ -181,9 +181,9 @@ class Calculator(AseCalculator):
             return True
         return isinstance(self.uncertainty, int) and (self._structures - 1) % self.uncertainty == 0
 
-    def _warn(self, found: Uncertain, structure: Structure) -> None:
+    def _warn(self, found: EnergyForcesMarginals, structure: Structure) -> None:
         """Once for each time that a structure becomes uncertain, or another one is so from the beginning."""
-        complaint = _complaint(found.total, structure, self._limits)
+        complaint = _complaint(found, structure, self._limits)
         if complaint and not self._warned:
             warnings.warn(complaint, UncertaintyWarning, stacklevel=2)
         self._warned = bool(complaint)
@@ -196,21 +196,35 @@ def structure_of(atoms: Atoms) -> Structure:
     )
 
 
-def mean_results(values: Values) -> dict[str, Any]:
-    """As ASE has them."""
-    results = {"energy": values.energy, "free_energy": values.energy, "forces": values.forces}
-    return results if values.stress is None else {**results, "stress": full_3x3_to_voigt_6_stress(values.stress)}
+def mean_results(means: Means) -> dict[str, Any]:
+    """Means under the names and in the form of ASE."""
+    energy = float(means.energy[0])
+    results = {"energy": energy, "free_energy": energy, "forces": means.forces}
+    return results if means.stress is None else {**results, "stress": full_3x3_to_voigt_6_stress(means.stress[0])}
 
 
-def uncertain_results(found: Uncertain) -> dict[str, Any]:
+def uncertain_results(found: EnergyForcesMarginals) -> dict[str, Any]:
     """Means, standard deviations and members, under the names that other codes use."""
-    results = mean_results(found.mean)
-    for kind, values in zip(KINDS, (found.total, found.aleatoric, found.epistemic), strict=False):
-        results |= {name + kind: value for name, value in mean_results(values).items() if name in QUANTITIES}
-    members = [mean_results(member) for member in found.members]
-    return results | {
-        f"{name}_ensemble": np.array([member[name] for member in members]) for name in QUANTITIES if name in members[0]
-    }
+    results = {**_results("energy", found.energy), **_results("forces", found.forces)}
+    results["free_energy"] = results["energy"]
+    return results if found.stress is None else {**results, **_results("stress", found.stress)}
+
+
+def _results(quantity: str, found: Marginals) -> dict[str, Any]:
+    assert found.aleatoric_var is not None and found.epistemic_var is not None  # noqa: S101, PT018 - of a model
+    assert found.members is not None  # noqa: S101 - the evaluator gives them
+    variances = (found.variance, found.aleatoric_var, found.epistemic_var)
+    values = (found.mean, *(np.sqrt(each) for each in variances), found.members)
+    return {quantity + kind: _as_ase(quantity, value) for kind, value in zip(("", *KINDS), values, strict=True)}
+
+
+def _as_ase(quantity: str, value: np.ndarray) -> Any:
+    """Of the one structure: a number, forces, or six components of a stress; of members, several of them."""
+    if quantity == "energy":
+        return float(value[0]) if value.ndim == 1 else value[:, 0]
+    if quantity == "stress":
+        return full_3x3_to_voigt_6_stress(value[..., 0, :, :])
+    return value
 
 
 def load_in(model: str | Path, precision: Precision) -> Ensemble:
@@ -265,11 +279,11 @@ def _limits(ensemble: Ensemble, given: str | float | None) -> _Limits:
     return energy, force, f"{threshold} of the {typical.source} ({typical.structures} structures)"
 
 
-def _complaint(deviations: Values, structure: Structure, limits: _Limits) -> str:
+def _complaint(found: EnergyForcesMarginals, structure: Structure, limits: _Limits) -> str:
     """What is more uncertain than it may be; nothing where nothing is."""
     energy, force, source = limits
     complaints = []
-    levels = force_deviations(deviations.forces**2)
+    levels, deviation = force_deviations(found.forces.variance), float(found.energy.deviation[0])
     if force is not None and (levels > force).any():
         worst = np.flatnonzero(levels > force)
         worst = worst[np.argsort(-levels[worst])]
@@ -277,6 +291,6 @@ def _complaint(deviations: Values, structure: Structure, limits: _Limits) -> str
             f"forces on {named_atoms(structure, worst)} are uncertain by up to {levels.max():.3g} eV/Å, more than "
             f"{source}: {force:.3g} eV/Å"
         )
-    if energy is not None and deviations.energy > energy:
-        complaints.append(f"the energy is uncertain by {deviations.energy:.3g} eV, more than {source}: {energy:.3g} eV")
+    if energy is not None and deviation > energy:
+        complaints.append(f"the energy is uncertain by {deviation:.3g} eV, more than {source}: {energy:.3g} eV")
     return "; ".join(complaints)

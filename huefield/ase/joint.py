@@ -50,15 +50,15 @@ class JointDistribution:
     """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure."""
 
     gaussian: Gaussian
-    """Of the energy without those of single atoms."""
+    """Energies in it are relative to isolated atoms."""
     structure: Structure
-    atom_energies: float
-    """Their sum over the structure [eV]."""
+    energy_offset: float
+    """Mean total energy less the mean of the Gaussian [eV]."""
 
     @property
     def energy(self) -> float:
         """Mean total energy."""
-        return float(self.gaussian.mean.energy[0]) + self.atom_energies
+        return float(self.gaussian.mean.energy[0]) + self.energy_offset
 
     @property
     def forces(self) -> Float[np.ndarray, "N 3"]:
@@ -76,7 +76,7 @@ class JointDistribution:
             raise HuefieldError(f"one sample is drawn at least, but count is {count}")
         with self._precision():
             drawn = self.gaussian.samples(count, key=jax.random.key(seed))
-        return np.asarray(drawn.energy, float)[:, 0] + self.atom_energies, np.asarray(drawn.forces, float)
+        return np.asarray(drawn.energy, float)[:, 0] + self.energy_offset, np.asarray(drawn.forces, float)
 
     def force_along(self, direction: ArrayLike) -> Estimate:
         """The force along a direction in configuration space (N × 3, normalised here), such as a reaction path's."""
@@ -105,10 +105,10 @@ class JointDistribution:
         of_energy = np.zeros(len(weights)) if energy is None else np.asarray(energy, float)
         with self._precision():
             observable = Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights))
-        return self._estimate(observable, of_energy * self.atom_energies)
+        return self._estimate(observable, of_energy * self.energy_offset)
 
     def _estimate(self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0) -> Estimate:
-        """Of observables; the offset is what the energies of single atoms add to them."""
+        """Of observables; the offset is added to their means."""
         with self._precision():
             found = self.gaussian.linear(observable)
         mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))

@@ -11,7 +11,7 @@ from huefield.cli.data import ReaderOption, parse_reader
 if TYPE_CHECKING:
     from huefield.data.dataset import Part
     from huefield.evaluation.calibrate import CalibrationResult
-    from huefield.predict import Predicted, PredictionKeys
+    from huefield.predict import PredictionKeys, Predictions
 
 PredictionsOption = Annotated[
     list[Path] | None,
@@ -147,7 +147,7 @@ def _calibrate_predictions(
     from huefield.support.files import write_bytes
 
     target = _target(source, out, ".extxyz")
-    given = _read([source], reference, keys)[0].predictions
+    given = _read([source], reference, keys)[0]
     calibration, done = run(given, method.value, **options)
     write_predictions(target, given.calibrated(calibration))
     written = target.with_name(f"{target.stem}-calibration.json")
@@ -199,11 +199,11 @@ def _opened(data: Path, reader: str | None, part: str | None, usual_part: str) -
     return open_part(str(data), [data], parse_reader(reader))
 
 
-def _read(paths: list[Path], reference: Path | None, keys: str | None) -> "list[Predicted]":
-    from huefield.predict import Predicted, read_predictions
+def _read(paths: list[Path], reference: Path | None, keys: str | None) -> "list[Predictions]":
+    from huefield.predict import read_predictions
 
     chosen = _parsed_keys(keys)
-    return [Predicted(read_predictions(path, keys=chosen, reference=reference), None) for path in paths]
+    return [read_predictions(path, keys=chosen, reference=reference) for path in paths]
 
 
 def _parsed_keys(keys: str | None) -> "PredictionKeys | None":

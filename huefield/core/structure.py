@@ -15,6 +15,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 
 from huefield.support.checks import require_shape
 
+DEPENDENT = 1e-6
+"""Lattice vectors that span less than this share of the product of their lengths are linearly dependent."""
+
 
 @dataclass(frozen=True, eq=False)
 class Structure:
@@ -121,6 +124,21 @@ class Block:
             self.has_forces[indices], self.stress[indices], self.has_stress[indices],
             tuple(self.groups[i] for i in indices), self.frames[indices], self.source,
         )  # fmt: skip
+
+
+def cell_volumes(cells: Float[np.ndarray, "*n 3 3"]) -> Float[np.ndarray, "*n"]:
+    """Volume of each cell [Å³]; zero for cells whose lattice vectors are missing or linearly dependent."""
+    volumes = np.abs(np.linalg.det(cells))
+    return np.where(volumes > DEPENDENT * np.linalg.norm(cells, axis=-1).prod(-1), volumes, 0.0)
+
+
+def stress_volumes(cells: Float[np.ndarray, "*n 3 3"], pbc: Bool[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n"]:
+    """Volume that a stress refers to [Å³]; zero for structures that have no stress.
+
+    A structure has a stress if it is periodic in some direction and its cell has a volume. A molecule in a box has
+    none: without periodic directions its box has no meaning.
+    """
+    return np.where(np.asarray(pbc).any(-1), cell_volumes(cells), 0.0)
 
 
 def row_ranges(first: Int[np.ndarray, " n"], stop: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:

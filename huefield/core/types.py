@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from huefield.core.neighbours import Neighbours
+from huefield.core.structure import DEPENDENT
 from huefield.support.checks import require_finite, require_shape, require_within
 
 MAX_ATOMIC_NUMBER = 118
@@ -90,10 +91,11 @@ class Graph(eqx.Module):
         return eqx.tree_at(lambda g: (g.positions, g.cells), self, (moved, cells), is_leaf=lambda x: x is None)
 
     def volumes(self) -> Float[Array, " S"]:
-        """Volume of each cell [Å³], zero without one."""
+        """Volume of each cell [Å³]; zero for a structure that has no stress, as :func:`cell_volumes` says."""
         if self.cells is None:
             return jnp.zeros(self.partition.num_structures, self.positions.dtype)
-        return jnp.abs(jnp.linalg.det(self.cells))
+        volumes = jnp.abs(jnp.linalg.det(self.cells))
+        return jnp.where(volumes > DEPENDENT * jnp.prod(jnp.linalg.norm(self.cells, axis=-1), axis=-1), volumes, 0.0)
 
     def vectors(self) -> Float[Array, "A K 3"]:
         """Vectors from each atom to its neighbours [Å]; empty slots: see :meth:`Neighbours.vectors`."""
@@ -206,18 +208,21 @@ class Labels(eqx.Module):
 
 
 class Outputs(eqx.Module):
-    """What a potential gives for a batch, differentiated: the mean energy and the noise levels ρ_c.
-
-    ``raw`` are the per-atom noise outputs before any transformation.
-    """
+    """Outputs of a potential for a batch with their gradients: the mean energy and the noise levels ρ_c."""
 
     energy: Float[Array, " S"]
     energy_gradient: Float[Array, "A D"]
     raw: Float[Array, "A O"]
+    """Noise outputs of each atom before any transformation."""
     levels: Float[Array, "C S"]
     level_gradients: Float[Array, "C A D"]
-    vectors: Float[Array, "A V D"] | None = None
-    """Raw noise outputs that turn with the structure; None for a potential that has none."""
+    energy_of_atoms: Float[Array, " A"]
+    """Contribution of each atom to the energy. Totals for users are summed from these in double precision."""
     energy_strain: Float[Array, "S 3 3"] | None = None
     """∂E/∂ε; None unless asked for."""
     level_strains: Float[Array, "C S 3 3"] | None = None
+
+    @property
+    def mean(self) -> EnergyForces:
+        """Energies, forces and strain derivatives."""
+        return EnergyForces(self.energy, -self.energy_gradient, self.energy_strain)

@@ -31,6 +31,8 @@ from huefield.support.files import write_bytes
 
 ISOLATED_ANGSTROM = 8.0
 """Length from which on a lattice vector makes a box around an atom rather than a crystal of it."""
+TAG = "all"
+"""The data set of all structures where no other is named."""
 SAME_ATOM_EV = 1e-3
 """Energies of one isolated atom that differ by more contradict one another."""
 
@@ -132,6 +134,10 @@ class AtomicReferences:
             self._require_known(energies, structures.start, elements, tags)
             offsets[structures] = (counts * energies).sum(1)
         return offsets
+
+    def of_block(self, block: Block, tag: str = TAG) -> Float64[np.ndarray, " n"]:
+        """E₀ of each structure of a block, all of one data set, [eV]."""
+        return self.offsets(block.sizes, block.atomic_numbers, np.full(len(block), tag))
 
     def save(self, path: str | Path) -> None:
         """Write JSON, whole or not at all."""

@@ -18,11 +18,11 @@ from huefield.model.calibration import (
     IsotonicCalibration,
     ScaleCalibration,
 )
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
 from huefield.model.typical import TypicalUncertainty
 from huefield.noise import ColoredNoise
-from huefield.predict import Report, level_remark, predict_part, remarks_on, unit_remark
+from huefield.predict import OnProgress, level_remark, predict_part, remarks_on, unit_remark
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.errors import HuefieldError
 
@@ -77,7 +77,7 @@ def calibrate(
     group_size: int | None = None,
     fit_fraction: float = 0.5,
     seed: int = 0,
-    report: Report = lambda done, total: None,
+    report: OnProgress = lambda done, total: None,
 ) -> tuple[Ensemble, CalibrationResult]:
     """The ensemble with calibrated variances, whatever calibration it had before.
 
@@ -93,7 +93,7 @@ def calibrate(
     if method == "gamma":
         require_gamma(ensemble)
     plain = ensemble.with_calibration(None)
-    before = predict_part(plain, part, "before", report).predictions
+    before = predict_part(plain, part, "before", report)
     require_comparable(before)
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "gamma":
@@ -103,7 +103,7 @@ def calibrate(
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
         changed = _with_differences(changed, before.select(fitted).structures, report)
-    after = predict_part(changed, part, "after", report).predictions
+    after = predict_part(changed, part, "after", report)
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
         remarks.append("the calibration that the model had is replaced; before is without it")
@@ -114,7 +114,7 @@ def calibrate(
     return changed, CalibrationResult(*rest, int(fitted.sum()), told, changed.calibration, pairs)
 
 
-def _with_differences(ensemble: Ensemble, block: Block, report: Report) -> Ensemble:
+def _with_differences(ensemble: Ensemble, block: Block, report: OnProgress) -> Ensemble:
     """The calibrated ensemble with what is left to calibrate of differences, where there are enough pairs to know."""
     assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
     differences = fit_differences(energy_pairs(ensemble, block, report=report))
@@ -266,7 +266,7 @@ def require_gamma(ensemble: Ensemble) -> None:
 def _fitted_gamma(
     ensemble: Ensemble, part: Part, before: Predictions, fitted: Bool[np.ndarray, " n"]
 ) -> GammaCalibration:
-    doubled = predict_part(with_gamma_times(ensemble, 2.0), part, "twice γ").predictions
+    doubled = predict_part(with_gamma_times(ensemble, 2.0), part, "twice γ")
     return fit_gamma(before.select(fitted), doubled.select(fitted))
 
 

@@ -15,8 +15,7 @@ from huefield.evaluation.report.tables import latex_table, markdown_table
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.model import modelfile
 from huefield.predict import (
-    Predicted,
-    Report,
+    OnProgress,
     differing_structures,
     predict_part,
     remarks_on,
@@ -53,7 +52,7 @@ def evaluate(
     bins: int = 10,
     resamples: int = RESAMPLES,
     members: bool = False,
-    report: Callable[[str], Report] = lambda name: lambda done, total: None,
+    report: Callable[[str], OnProgress] = lambda name: lambda done, total: None,
 ) -> EvaluationResult:
     """Predict labelled structures with one or more models, and say how good predictions and error bars are.
 
@@ -77,7 +76,7 @@ def evaluate(
 
 
 def evaluate_predictions(
-    found: Sequence[Predicted], out: Path | None, *, source: str, bins: int = 10, resamples: int = RESAMPLES
+    found: Sequence[Predictions], out: Path | None, *, source: str, bins: int = 10, resamples: int = RESAMPLES
 ) -> EvaluationResult:
     """The same for predictions that are there already.
 
@@ -88,15 +87,15 @@ def evaluate_predictions(
         bins: see :func:`evaluate`.
         resamples: see :func:`evaluate`.
     """
-    found = _with_names_of_their_own(found)
-    predictions = [each.predictions for each in found]
+    predictions = _with_names_of_their_own(found)
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
     differing = differing_structures(predictions)
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
     table = markdown_table(evaluations)
     if out is None:
         return EvaluationResult(evaluations, table, remarks, ())
-    before = [summarise(each.uncalibrated, bins=bins) for each in found if each.uncalibrated is not None]
+    uncalibrated = [each.uncalibrated() for each in predictions]
+    before = [summarise(each, bins=bins) for each in uncalibrated if each is not None]
     with _ready(out):
         files = _write(out, predictions, evaluations, before, remarks, source)
     return EvaluationResult(evaluations, table, remarks, files)
@@ -106,16 +105,14 @@ def _ready(out: Path | None) -> AbstractContextManager[None]:
     return nullcontext() if out is None else folder_for_results(out)
 
 
-def _with_names_of_their_own(found: Sequence[Predicted]) -> list[Predicted]:
-    """The same with numbers behind names that come again: files and rows are told apart by them."""
+def _with_names_of_their_own(found: Sequence[Predictions]) -> list[Predictions]:
+    """The same with numbers behind repeated names, which files and rows are told apart by."""
     seen: Counter[str] = Counter()
     result = []
     for each in found:
-        seen[each.predictions.name] += 1
-        again = seen[each.predictions.name]
-        name = each.predictions.name if again == 1 else f"{each.predictions.name} ({again})"
-        before = None if each.uncalibrated is None else replace(each.uncalibrated, name=name)
-        result.append(Predicted(replace(each.predictions, name=name), before))
+        seen[each.name] += 1
+        again = seen[each.name]
+        result.append(each if again == 1 else replace(each, name=f"{each.name} ({again})"))
     return result
 
 

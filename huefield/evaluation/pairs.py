@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 
 from huefield.core.structure import Block
 from huefield.model.calibration import ConformalCalibration
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 
 MOST_PAIRS = 300
 """Of one group, drawn at random, so that no group outweighs all others."""

@@ -1,4 +1,4 @@
-"""Force fields, ensembles of them with their calibration, what they predict, and their files."""
+"""Force fields, ensembles with their calibration, their joint predictions, and model files."""
 
 from huefield.model.calibration import ConformalCalibration as ConformalCalibration
 from huefield.model.calibration import GammaCalibration as GammaCalibration
@@ -6,7 +6,7 @@ from huefield.model.calibration import IsotonicCalibration as IsotonicCalibratio
 from huefield.model.calibration import ScaleCalibration as ScaleCalibration
 from huefield.model.differences import EnergyCovariance as EnergyCovariance
 from huefield.model.differences import EnergyDifference as EnergyDifference
-from huefield.model.forcefield import Ensemble as Ensemble
+from huefield.model.ensemble import Ensemble as Ensemble
 from huefield.model.forcefield import ForceField as ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration as EnergyForcesCalibration
 from huefield.model.modelfile import ModelFileError as ModelFileError

@@ -30,7 +30,8 @@ from ase.data import chemical_symbols
 from pydantic import ValidationError
 
 from huefield import __version__
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.typical import TypicalUncertainty
 from huefield.support.checks import NotFiniteError, require_finite
@@ -168,6 +169,8 @@ def _shortened(value: object) -> str:
 def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dtype: str | None) -> ForceField:
     """The skeleton of one member with the arrays of all members in it."""
     wanted = named_arrays(skeleton)
+    # Files of older versions have arrays without elements, for outputs that no longer exist.
+    tensors = {name: array for name, array in tensors.items() if array.size or name in wanted}
     if set(wanted) != set(tensors):
         raise ModelFileError(
             f"{path}: parameters do not fit the architecture: missing {sorted(set(wanted) - set(tensors))}, "

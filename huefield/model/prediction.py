@@ -1,4 +1,4 @@
-"""What an ensemble says about structures, in the terms of people: totals, standard deviations, stress."""
+"""The prediction of an ensemble for a batch: totals, standard deviations, stress."""
 
 import equinox as eqx
 import numpy as np
@@ -11,26 +11,32 @@ from huefield.support.errors import HuefieldError
 
 
 class Prediction(eqx.Module):
-    """What an ensemble says: the joint distribution, and the mean of each member.
+    """The joint distribution of a batch, and the mean of each member.
 
-    If the ensemble is calibrated, all of it is: members spread about their mean as the epistemic uncertainty says.
+    If the ensemble is calibrated, both are: members spread about their mean with the calibrated epistemic variance.
     Everything called ``*_uncertainty*`` is a standard deviation, in eV, eV/Å or eV/Å³.
     """
 
     distribution: Gaussian
-    """Of energies without the energies of the atoms."""
+    """Energies in it are relative to those of the isolated atoms."""
     members: EnergyForcesStack
-    atom_energies: Float[np.ndarray, " S"]
-    """What the atoms of each structure have as energy on their own, [eV] in double precision."""
+    """Mean of each member, energies as in the distribution."""
+    energy_ensemble: Float[np.ndarray, "M S"]
+    """Total energy of each member [eV], in double precision."""
     volumes: Float[np.ndarray, " S"]
-    """Of the cells, [Å³]."""
+    """Volume of each cell [Å³]; zero for a structure that has no stress."""
     calibration: EnergyForcesCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
-    """Which the uncertainties have been through already."""
+    """The calibration that uncertainties contain already."""
 
     @property
     def energy(self) -> Float[np.ndarray, " S"]:
         """Mean total energy, in double precision."""
-        return np.asarray(self.distribution.mean.energy, np.float64) + self.atom_energies
+        return self.energy_ensemble.mean(0)
+
+    @property
+    def energy_offset(self) -> Float[np.ndarray, " S"]:
+        """Mean total energy less the mean of the distribution: isolated atoms, and the rounding of the mean."""
+        return self.energy - np.asarray(self.distribution.mean.energy, np.float64)
 
     @property
     def forces(self) -> Float[Array, "A D"]:
@@ -41,11 +47,6 @@ class Prediction(eqx.Module):
     def stress(self) -> Float[np.ndarray, "S 3 3"]:
         """Mean stress, with the sign and unit of ASE; :func:`huefield.core.voigt` gives its six components."""
         return self._per_volume(self.distribution.mean.strain)
-
-    @property
-    def energy_ensemble(self) -> Float[np.ndarray, "M S"]:
-        """Total energy of each member, in double precision."""
-        return np.asarray(self.members.energy, np.float64) + self.atom_energies
 
     @property
     def forces_ensemble(self) -> Float[Array, "M A D"]:
@@ -59,55 +60,55 @@ class Prediction(eqx.Module):
 
     @property
     def energy_uncertainty(self) -> Float[Array, " S"]:
-        """Total, of noise and members together."""
+        """Total: noise plus members."""
         return safe_sqrt(self.distribution.variance().energy)
 
     @property
     def forces_uncertainty(self) -> Float[Array, "A D"]:
-        """Total, of noise and members together."""
+        """Total: noise plus members."""
         return safe_sqrt(self.distribution.variance().forces)
 
     @property
     def energy_uncertainty_aleatoric(self) -> Float[Array, " S"]:
-        """Of the noise."""
+        """Aleatoric part: noise."""
         return safe_sqrt(self.distribution.aleatoric_variance().energy)
 
     @property
     def forces_uncertainty_aleatoric(self) -> Float[Array, "A D"]:
-        """Of the noise."""
+        """Aleatoric part: noise."""
         return safe_sqrt(self.distribution.aleatoric_variance().forces)
 
     @property
     def energy_uncertainty_epistemic(self) -> Float[Array, " S"]:
-        """Of the disagreement of members."""
+        """Epistemic part: disagreement of members."""
         return safe_sqrt(self.distribution.epistemic_variance().energy)
 
     @property
     def forces_uncertainty_epistemic(self) -> Float[Array, "A D"]:
-        """Of the disagreement of members."""
+        """Epistemic part: disagreement of members."""
         return safe_sqrt(self.distribution.epistemic_variance().forces)
 
     def energy_half_width(self, coverage: float) -> Float[Array, " S"]:
-        """Half-widths of intervals that hold this share of energies: promised after conformal calibration."""
+        """Half-widths of intervals that contain this share of energies."""
         return self.calibration.interval_widths(coverage)[0] * self.energy_uncertainty
 
     def forces_half_width(self, coverage: float) -> Float[Array, "A D"]:
-        """Half-widths of intervals that hold this share of force components."""
+        """Half-widths of intervals that contain this share of force components."""
         return self.calibration.interval_widths(coverage)[1] * self.forces_uncertainty
 
     @property
     def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:
-        """Total, of noise and members together."""
+        """Total: noise plus members."""
         return self._root_per_volume(self.distribution.variance())
 
     @property
     def stress_uncertainty_aleatoric(self) -> Float[np.ndarray, "S 3 3"]:
-        """Of the noise."""
+        """Aleatoric part: noise."""
         return self._root_per_volume(self.distribution.aleatoric_variance())
 
     @property
     def stress_uncertainty_epistemic(self) -> Float[np.ndarray, "S 3 3"]:
-        """Of the disagreement of members."""
+        """Epistemic part: disagreement of members."""
         return self._root_per_volume(self.distribution.epistemic_variance())
 
     def _root_per_volume(self, variance: EnergyForces) -> Float[np.ndarray, "S 3 3"]:

@@ -43,11 +43,6 @@ class AbstractNoise(eqx.Module):
         """Names of the O raw outputs per atom that the potential has to supply."""
 
     @property
-    def raw_vectors(self) -> tuple[str, ...]:
-        """Names of the V raw outputs per atom that turn with the structure, for noise that depends on direction."""
-        return ()
-
-    @property
     def has_variance(self) -> bool:
         """Whether a single member says anything about noise, so that it has a likelihood."""
         return True

@@ -35,8 +35,6 @@ class AtomOutputs(eqx.Module):
 
     energy: Float[Array, " A"]
     raw: Float[Array, "A O"]
-    vectors: Float[Array, "A V D"] | None = None
-    """Raw noise outputs that turn with the structure; None for a potential that has none."""
 
 
 class AbstractPotential(eqx.Module):
@@ -104,7 +102,7 @@ def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph, *,
         raw=atoms.raw,
         levels=quantities[1:],
         level_gradients=gradients[1:],
-        vectors=atoms.vectors,
+        energy_of_atoms=atoms.energy,
         energy_strain=strains[0] if strain else None,
         level_strains=strains[1:] if strain else None,
     )

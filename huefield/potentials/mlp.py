@@ -38,12 +38,8 @@ class MLPPotential(AbstractPotential):
             """Itself: it does not look at elements."""
             return self
 
-        def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "MLPPotential":
-            """A network with random weights and ``num_raw`` raw noise outputs; it has no vector outputs."""
-            if num_vectors:
-                raise HuefieldError(
-                    f"an MLP potential has no vector outputs, but the noise model asks for {num_vectors}"
-                )
+        def build(self, num_raw: int, *, key: Key[Array, ""]) -> "MLPPotential":
+            """A network with random weights and ``num_raw`` raw noise outputs."""
             return MLPPotential(network=_network(self, num_raw, key=key), config=self)
 
     network: eqx.nn.MLP

@@ -152,7 +152,7 @@ class Update(eqx.Module):
     scalar: Linear
     product: Linear
     vector: Linear | None
-    """None in the last layer of a potential that nobody asks for vectors."""
+    """None in the last layer, whose vectors are not used."""
 
     @classmethod
     def deviations(cls, features: int, writes_vectors: bool) -> "Update":
@@ -175,32 +175,26 @@ class Update(eqx.Module):
 
 
 class Readout(eqx.Module):
-    """From features to outputs. Raw noise outputs, scalar and vector, start at zero."""
+    """From features to outputs. Raw noise outputs start at zero."""
 
     hidden: Linear
     energy: Linear
     raw: Linear
-    gates: Linear
-    vectors: Linear
 
     @classmethod
-    def deviations(cls, features: int, num_raw: int, num_vectors: int) -> "Readout":
-        """Standard deviations of random weights of the energy; none for noise outputs."""
+    def deviations(cls, features: int, num_raw: int) -> "Readout":
+        """Standard deviations of random weights of the energy; zero for noise outputs."""
         width = max(features // 2, 1)
-        raw, gates = (Linear.deviations(width, n, scale=0.0) for n in (num_raw, num_vectors))
         return cls(
             Linear.deviations(features, width),
             Linear.deviations(width, 1, scale=WRITE_SCALE),
-            raw,
-            gates,
-            Linear.deviations(features, num_vectors, bias=False),
+            Linear.deviations(width, num_raw, scale=0.0),
         )
 
-    def __call__(self, scalars: Float[Array, "A F"], vectors: Vectors) -> AtomOutputs:
-        """Outputs of each atom; a vector output is a combination of v with a factor from s, and so turns with v."""
+    def __call__(self, scalars: Float[Array, "A F"]) -> AtomOutputs:
+        """Outputs of each atom."""
         hidden = jax.nn.silu(self.hidden(scalars))
-        turned = _scaled(tuple(self.vectors(v) for v in vectors), self.gates(hidden))  # type: ignore[arg-type]
-        return AtomOutputs(self.energy(hidden)[:, 0], self.raw(hidden), jnp.stack(turned, axis=-1))
+        return AtomOutputs(self.energy(hidden)[:, 0], self.raw(hidden))
 
 
 class PaiNN(AbstractPotential):
@@ -236,16 +230,16 @@ class PaiNN(AbstractPotential):
                 )
             return self if self.elements else self.model_copy(update={"elements": self._known_and_sorted(found)})
 
-        def build(self, num_raw: int, num_vectors: int = 0, *, key: Key[Array, ""]) -> "PaiNN":
-            """A network with random weights, ``num_raw`` raw noise outputs and ``num_vectors`` vector outputs."""
+        def build(self, num_raw: int, *, key: Key[Array, ""]) -> "PaiNN":
+            """A network with random weights and ``num_raw`` raw noise outputs."""
             if not self.elements:
                 raise HuefieldError("a potential is built for certain elements: name them, as in elements=('H', 'C')")
             numbers, features, last = range(self.layers), self.features, self.layers - 1
             deviations = PaiNN(
                 embedding=jnp.ones((len(self.elements), features)),
                 messages=tuple(Message.deviations(features, self.radial_functions, n == 0) for n in numbers),
-                updates=tuple(Update.deviations(features, n < last or num_vectors > 0) for n in numbers),
-                readout=Readout.deviations(features, num_raw, num_vectors),
+                updates=tuple(Update.deviations(features, n < last) for n in numbers),
+                readout=Readout.deviations(features, num_raw),
                 scale_ev=jnp.zeros(len(self.elements)),
                 shift_ev=jnp.zeros(len(self.elements)),
                 config=self,
@@ -274,16 +268,14 @@ class PaiNN(AbstractPotential):
             else:
                 change = message(scalars, vectors, pairs)
             scalars, vectors = update(scalars + change[0], _added(vectors, change[1]))
-        outputs = self.readout(scalars, vectors)
+        outputs = self.readout(scalars)
         scale, shift = elements @ self.scale_ev, elements @ self.shift_ev
-        return AtomOutputs(outputs.energy * scale + shift, outputs.raw, outputs.vectors)
+        return AtomOutputs(outputs.energy * scale + shift, outputs.raw)
 
     def serves_noise(self) -> "PaiNN":
-        """The last layers of the readout that noise outputs have for themselves."""
+        """The last layer of the readout that noise outputs have for themselves."""
         nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
-        last = nothing.readout
-        ones = jax.tree.map(jnp.ones_like, (last.raw, last.gates, last.vectors))
-        return eqx.tree_at(lambda p: (p.readout.raw, p.readout.gates, p.readout.vectors), nothing, ones)
+        return eqx.tree_at(lambda p: p.readout.raw, nothing, jax.tree.map(jnp.ones_like, nothing.readout.raw))
 
     def with_energy_scale(self, scale_ev: float) -> "PaiNN":
         """The same scale for each element."""

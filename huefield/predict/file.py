@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from huefield.data.convert import read_any
 from huefield.data.readers.base import BadFrameError, Fault, Remark
 from huefield.data.readers.detect import ReaderConfig
@@ -87,7 +89,7 @@ def predict_file(
         ):
             write(found)
             structures += len(found)
-            with_stress += 0 if found.stress is None else int(found.structures.pbc.all(1).sum())
+            with_stress += 0 if found.stress is None else int(np.isfinite(found.stress.mean).all((1, 2)).sum())
         if not structures:
             reasons = "; ".join(f"{each.first} ({each.count})" for each in skipped.values())
             raise BadFrameError(f"{source} has no structure that can be predicted: {reasons}")

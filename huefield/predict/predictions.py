@@ -1,111 +1,100 @@
-"""Predicted energies and forces of many structures, beside what was observed."""
+"""Predictions of many structures beside the observed values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from huefield.core.structure import Block
-from huefield.model.calibration import AbstractCalibration
-from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
-from huefield.support.checks import require_non_negative, require_shape
-
-
-@dataclass(frozen=True, eq=False)
-class Marginals:
-    """Means and variances, one of each for every energy, force or stress component."""
-
-    mean: Float[np.ndarray, "*n"]
-    variance: Float[np.ndarray, "*n"]
-    """Of noise and members together."""
-    aleatoric_var: Float[np.ndarray, "*n"] | None = None
-    """Of the noise; None where the parts are not known."""
-    epistemic_var: Float[np.ndarray, "*n"] | None = None
-    """Of the disagreement of members; None where the parts are not known."""
-
-    def __post_init__(self) -> None:
-        for name in ("variance", "aleatoric_var", "epistemic_var"):
-            found = getattr(self, name)
-            if found is not None:
-                require_shape(name, found, self.mean.shape)
-                require_non_negative(name, found)
-
-    def rows(self, keep: Bool[np.ndarray, " m"]) -> "Marginals":
-        """Those that the mask keeps."""
-        return Marginals(self.mean[keep], *(None if v is None else v[keep] for v in self._variances))  # type: ignore[arg-type]
-
-    def calibrated(self, calibration: AbstractCalibration | None) -> "Marginals":
-        """With calibrated variances; both parts of a variance have the same factor."""
-        if calibration is None:
-            return self
-        level = isotropic_var(self.variance)
-        factor = np.divide(calibration(level), level, out=np.ones(level.shape), where=level > 0)
-        return Marginals(self.mean, *(None if v is None else v * factor for v in self._variances))  # type: ignore[arg-type]
-
-    @property
-    def _variances(self) -> tuple[Float[np.ndarray, "*n"] | None, ...]:
-        return self.variance, self.aleatoric_var, self.epistemic_var
-
-
-@dataclass(frozen=True, eq=False)
-class MemberMeans:
-    """What each member of an ensemble says."""
-
-    energy: Float[np.ndarray, "M n"]
-    forces: Float[np.ndarray, "M A 3"]
+from huefield.core.structure import Block, joined
+from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
+from huefield.support.checks import require_shape
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """All that was both observed and predicted of one quantity, in one row: what metrics are made of."""
+    """Entries of one quantity that were both observed and predicted, in one row: the input of metrics."""
 
     mean: Float[np.ndarray, " n"]
     variance: Float[np.ndarray, " n"]
     target: Float[np.ndarray, " n"]
     structure: Int[np.ndarray, " n"]
-    """Which structure each entry belongs to."""
+    """The structure of each entry."""
 
     @property
     def error(self) -> Float[np.ndarray, " n"]:
-        """What was observed less what was predicted."""
+        """Observed less predicted values."""
         return self.target - self.mean
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What one model says about some structures. Units: eV, eV/Å, eV/Å³; variances are their squares."""
+    """Predictions of one model beside the observed labels. Units: eV, eV/Å, eV/Å³; variances are their squares."""
 
     name: str
-    """Of the model, for tables and figures."""
+    """Name of the model in tables and figures."""
     structures: Block
-    """With the labels that were observed."""
+    """Structures with the observed labels."""
     energy: Marginals | None
-    """[n]; None for a model that says nothing about energies."""
+    """[n]; None for a model that predicts no energies."""
     forces: Marginals | None
-    """[A, 3]; None for a model that says nothing about forces."""
+    """[A, 3]; None for a model that predicts no forces."""
     joint_nll: Float[np.ndarray, " n"] | None = None
-    """Of the energy and all forces of each structure together; NaN where something was not observed."""
+    """Negative log-likelihood of energy and forces together; NaN where one of them was not observed."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many structures are missing here, by the reason."""
+    """Number of structures that are missing here, by the reason."""
     stress: Marginals | None = None
     """[n, 3, 3], NaN for structures that have none; None unless asked for."""
-    members: MemberMeans | None = None
-    """None unless asked for."""
 
     def __post_init__(self) -> None:
-        if self.energy is not None:
-            require_shape("energies", self.energy.mean, (len(self.structures),))
-        if self.forces is not None:
-            require_shape("forces", self.forces.mean, self.structures.forces.shape)
-        if self.stress is not None:
-            require_shape("stresses", self.stress.mean, self.structures.stress.shape)
+        shapes = {
+            "energy": (len(self.structures),),
+            "forces": self.structures.forces.shape,
+            "stress": self.structures.stress.shape,
+        }
+        for name, shape in shapes.items():
+            marginals: Marginals | None = getattr(self, name)
+            if marginals is not None:
+                require_shape(f"mean of {name}", marginals.mean, shape)
+                marginals.require_variances(name)
+
+    @classmethod
+    def of(cls, name: str, block: Block, found: EnergyForcesMarginals) -> "Predictions":
+        """Marginals beside the labels of a block."""
+        known = np.nan if found.joint_nll is None else np.asarray(found.joint_nll)
+        joint = np.where(block.has_energy & block.has_forces, known, np.nan)
+        stress = found.stress if found.stress is not None and np.isfinite(found.stress.mean).any() else None
+        joint_nll = joint if np.isfinite(joint).any() else None
+        return cls(name, block, found.energy, found.forces, joint_nll, stress=stress)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Predictions]") -> "Predictions":
+        """Predictions of one model for several blocks, one after the other."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+
+        def column(name: str) -> Marginals | None:
+            found = [getattr(part, name) for part in parts]
+            return None if any(each is None for each in found) else Marginals.joined(found)
+
+        joint = [np.full(len(part), np.nan) if part.joint_nll is None else part.joint_nll for part in parts]
+        return cls(
+            first.name,
+            joined([part.structures for part in parts], first.structures.source),
+            column("energy"),
+            column("forces"),
+            np.concatenate(joint) if any(part.joint_nll is not None for part in parts) else None,
+            first.left_out,
+            column("stress"),
+        )
 
     def __len__(self) -> int:
         return len(self.structures)
 
     def select(self, keep: Bool[np.ndarray, " n"]) -> "Predictions":
-        """The structures that the mask keeps."""
+        """The structures that a mask keeps."""
         atoms = np.repeat(keep, self.structures.sizes)
         return replace(
             self,
@@ -114,30 +103,38 @@ class Predictions:
             forces=None if self.forces is None else self.forces.rows(atoms),
             joint_nll=None if self.joint_nll is None else self.joint_nll[keep],
             stress=None if self.stress is None else self.stress.rows(keep),
-            members=None
-            if self.members is None
-            else MemberMeans(self.members.energy[:, keep], self.members.forces[:, atoms]),
         )
 
     def calibrated(self, calibration: EnergyForcesCalibration) -> "Predictions":
-        """With calibrated variances. Joint likelihood, stresses and members are not known then: they take the model."""
+        """With calibrated variances. Joint likelihood and stresses are dropped: their calibration needs the model."""
         return replace(
             self,
             energy=None if self.energy is None else self.energy.calibrated(calibration.energy),
             forces=None if self.forces is None else self.forces.calibrated(calibration.forces),
             joint_nll=None,
             stress=None,
-            members=None,
+        )
+
+    def uncalibrated(self) -> "Predictions | None":
+        """As the model predicts without its calibration, without joint likelihood and stresses; None if it has none."""
+        if all(each is None or each.factor is None for each in (self.energy, self.forces)):
+            return None
+        return replace(
+            self,
+            energy=None if self.energy is None else self.energy.uncalibrated(),
+            forces=None if self.forces is None else self.forces.uncalibrated(),
+            joint_nll=None,
+            stress=None,
         )
 
     @property
     def atoms_observed(self) -> Bool[np.ndarray, " A"]:
-        """Atoms whose forces were observed, and predicted where any are."""
+        """Atoms whose forces were observed, and also predicted if forces are predicted at all."""
         observed = np.repeat(self.structures.has_forces, self.structures.sizes)
         return observed if self.forces is None else observed & np.isfinite(self.forces.mean).all(1)
 
     def observed_energies(self) -> Observed | None:
-        """Energies of the structures that have one, observed and predicted; None where there are none."""
+        """Energies that were observed and predicted; None if there are none."""
         if self.energy is None:
             return None
         kept = self.structures.has_energy & np.isfinite(self.energy.mean)
@@ -148,7 +145,7 @@ class Predictions:
         )
 
     def observed_forces(self) -> Observed | None:
-        """Force components of the atoms that have them, observed and predicted; None where there are none."""
+        """Force components that were observed and predicted; None if there are none."""
         kept = self.atoms_observed
         if self.forces is None or not kept.any():
             return None
@@ -158,7 +155,7 @@ class Predictions:
 
 
 def linear_in_composition(structures: Block, energy: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """The part of energies that one energy for each element explains, by least squares."""
+    """Energies fitted with one energy for each element, by least squares."""
     elements, column = np.unique(structures.atomic_numbers, return_inverse=True)
     cell = structures.owners * len(elements) + column
     counts = np.bincount(cell, minlength=len(structures) * len(elements)).reshape(len(structures), -1).astype(float)

@@ -20,7 +20,8 @@ from scipy.stats import spearmanr
 from huefield import __version__
 from huefield.data import toy
 from huefield.evaluation import gaussian_nll, rmse
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.modelfile import save
 from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise
 from huefield.potentials import MLPPotential

@@ -12,7 +12,7 @@ from huefield import __version__
 from huefield.evaluation.calibrate import fit_calibration, fit_gamma, with_gamma_times
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.summaries import MetricSummary
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.noise import ColoredNoise
 from huefield.predict import Together

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 
 from huefield.data.batches.prepared import Prepared
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load, save
 from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, require_writable

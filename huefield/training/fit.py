@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from huefield.core import Graph, Labels
 from huefield.data.batches.batching import Batch, Place
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 from huefield.training.feed import AbstractFeed
 from huefield.training.mesh import Layout, MeshConfig

@@ -7,9 +7,10 @@ import numpy as np
 from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Array, Float, Key
 
-from huefield.data.batches.prepared import TAG, Prepared
-from huefield.data.references import AtomicReferences
-from huefield.model.forcefield import Ensemble, ForceField, build_members
+from huefield.data.batches.prepared import Prepared
+from huefield.data.references import TAG, AtomicReferences
+from huefield.model.ensemble import Ensemble, build_members
+from huefield.model.forcefield import ForceField
 from huefield.training.config import TrainConfig
 from huefield.training.transfer import transferred
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.training.checkpoint import differences

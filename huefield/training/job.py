@@ -23,11 +23,10 @@ from pathlib import Path
 import jax
 from ase.data import chemical_symbols
 
-from huefield.data.batches.prepared import TAG
 from huefield.data.dataset import Part
 from huefield.data.readers.base import Remark
-from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
-from huefield.model.forcefield import Ensemble
+from huefield.data.references import TAG, AtomicReferences, EnergyChunk, GivenReferences
+from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, leaving_no_empty, require_writable

@@ -17,7 +17,7 @@ import numpy as np
 
 from huefield.data.batches.batching import BatchShape
 from huefield.data.batches.prepared import Prepared
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
 from huefield.support.checks import NotFiniteError
 from huefield.support.files import write_bytes

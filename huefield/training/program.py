@@ -11,7 +11,8 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool
 
 from huefield.data.batches.batching import Batch
-from huefield.model.forcefield import ForceField, Strategy, map_members
+from huefield.model.ensemble import Strategy, map_members
+from huefield.model.forcefield import ForceField
 from huefield.training.mesh import BATCHES, DATA, KEPT_PROGRAMS, STATES, Layout, compiled
 from huefield.training.stages import AbstractStage
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step

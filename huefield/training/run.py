@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from huefield.data.batches.batching import Batch, Place, prefetch
-from huefield.model.forcefield import ForceField, Strategy
+from huefield.model.ensemble import Strategy
+from huefield.model.forcefield import ForceField
 from huefield.support.errors import HuefieldError
 from huefield.training.checkpoint import (
     CHECKPOINTS,

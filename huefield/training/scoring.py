@@ -10,7 +10,7 @@ from huefield.core import Gaussian, Labels
 from huefield.data.batches.batching import BatchShape, choose_shapes
 from huefield.data.batches.prepared import Prepared
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.typical import PartOfUncertainty, TypicalUncertainty
 from huefield.support.plain import plain_fields
 

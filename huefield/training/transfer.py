@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.support.errors import HuefieldError
 from huefield.support.trees import named_arrays, with_arrays
 from huefield.training.checkpoint import differences

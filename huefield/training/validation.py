@@ -18,7 +18,8 @@ from jaxtyping import Array, Bool, Float
 from huefield.core import Gaussian, Labels
 from huefield.core.lowrank import log_density
 from huefield.data.batches.batching import Batch
-from huefield.model.forcefield import ForceField, Strategy, map_members
+from huefield.model.ensemble import Strategy, map_members
+from huefield.model.forcefield import ForceField
 from huefield.training.mesh import DATA, KEPT_PROGRAMS, SHARED, STATES, Layout, compiled
 from huefield.training.stages import AbstractStage
 

@@ -13,7 +13,7 @@ from ase.vibrations import Vibrations
 from huefield import Calculator
 from huefield.ase.harmonic import harmonic, oscillators
 from huefield.model.calibration import IsotonicCalibration
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.training import train
 from tests.ase.md.test_run import ensemble

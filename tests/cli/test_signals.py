@@ -14,7 +14,8 @@ import pytest
 
 import huefield
 from huefield.cli.signals import stopping_politely
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from tests.paths import ROOT
 from tests.training.helpers import POTENTIAL, write_waters
 

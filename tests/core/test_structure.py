@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from huefield.core.structure import Block, Structure, pack
+from huefield.core.structure import Block, Structure, pack, stress_volumes
+from huefield.data.batches.batching import make_batch
 
 
 def random_structure(size: int, *, rng: np.random.Generator, labels: bool = True) -> Structure:
@@ -85,3 +86,26 @@ def test_block_names_the_array_that_does_not_fit(block: Block) -> None:
     fields.pop("starts", None)
     with pytest.raises(ValueError, match=r"forces of here.xyz must have shape \(15, 3\), but has shape \(3, 3\)"):
         Block(**fields)
+
+
+BOX = np.diag([10.0, 11.0, 12.0])
+
+
+@pytest.mark.parametrize(
+    ("cell", "pbc", "volume"),
+    [
+        (BOX, (True, True, True), 1320.0),
+        (BOX, (True, True, False), 1320.0),
+        (BOX, (False, False, False), 0.0),
+        (np.zeros((3, 3)), (False, False, False), 0.0),
+        (np.diag([10.0, 11.0, 0.0]), (True, True, False), 0.0),
+        (BOX[[0, 1, 1]], (True, True, False), 0.0),
+        (-BOX, (True, True, True), 1320.0),
+    ],
+    ids=["crystal", "slab", "molecule in a box", "molecule", "slab without height", "flat cell", "left-handed"],
+)
+def test_the_rule_for_a_stress(cell: np.ndarray, pbc: tuple[bool, ...], volume: float) -> None:
+    """One rule for arrays of cells and for graphs of batches."""
+    assert stress_volumes(cell, np.array(pbc)) == pytest.approx(volume, rel=1e-12)
+    structure = Structure(np.array([8], np.uint8), np.zeros((1, 3)), cell, np.array(pbc))
+    assert float(make_batch([structure], 3.0, ()).graph.volumes()[0]) == pytest.approx(volume, rel=1e-6)

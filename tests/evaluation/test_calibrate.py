@@ -11,10 +11,12 @@ import pytest
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.calibrate import calibrate, calibrate_predictions, fit_calibration
 from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict import predict_part, remarks_on
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from tests.training.helpers import POTENTIAL, write_waters
 
 
@@ -38,7 +40,7 @@ def colored() -> Ensemble:
 
 @pytest.fixture(scope="module")
 def predictions(colored: Ensemble, part: Part) -> Predictions:
-    return predict_part(colored, part, "waters").predictions
+    return predict_part(colored, part, "waters")
 
 
 @pytest.mark.parametrize(("method", "kind"), [("isotonic", IsotonicCalibration), ("scale", ScaleCalibration)])

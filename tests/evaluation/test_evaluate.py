@@ -15,9 +15,10 @@ from huefield.cli.main import app
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.evaluate import evaluate_predictions
 from huefield.model.calibration import ScaleCalibration
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
-from huefield.predict import Predicted, predict_part, read_predictions, remarks_on, write_predictions
+from huefield.predict import predict_part, read_predictions, remarks_on, write_predictions
 from huefield.predict.names import names_of
 from huefield.predict.predictions import Predictions
 from tests.training.helpers import POTENTIAL, write_waters
@@ -45,7 +46,7 @@ def part(folder: Path) -> Part:
 
 @pytest.fixture(scope="module")
 def predictions(folder: Path, part: Part) -> Predictions:
-    return predict_part(huefield.load(folder / "mine.safetensors"), part, "mine").predictions
+    return predict_part(huefield.load(folder / "mine.safetensors"), part, "mine")
 
 
 def run(*arguments: object, fails: bool = False) -> str:
@@ -79,9 +80,7 @@ def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: 
 def test_predictions_in_a_file_are_judged_like_the_model(predictions: Predictions, tmp_path: Path) -> None:
     write_predictions(tmp_path / "mine.extxyz", predictions)
     again = read_predictions(tmp_path / "mine.extxyz")
-    judged = [
-        evaluate_predictions([Predicted(each, None)], None, source="", resamples=0) for each in (predictions, again)
-    ]
+    judged = [evaluate_predictions([each], None, source="", resamples=0) for each in (predictions, again)]
     first, second = (each.evaluations[0] for each in judged)
     for quantity in ("energy", "forces"):
         for metric in ("mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "crps", "auroc"):
@@ -127,7 +126,7 @@ def test_wrong_arguments_say_what_to_do(
 
 def test_one_structure_only(predictions: Predictions) -> None:
     one = predictions.select(np.arange(len(predictions)) == 7)
-    found = evaluate_predictions([Predicted(one, None)], None, source="test").evaluations[0].energy
+    found = evaluate_predictions([one], None, source="test").evaluations[0].energy
     assert found.count == 1
     assert found.mae > 0
     assert np.isnan(found.ence)
@@ -143,7 +142,7 @@ def test_what_is_missing_is_counted(predictions: Predictions) -> None:
         "mine: 80 of 120 structures have no energy to compare with",
         "mine: 1 of 120 structures have no forces to compare with",
     ]
-    judged = evaluate_predictions([Predicted(some, None)], None, source="test")
+    judged = evaluate_predictions([some], None, source="test")
     assert (judged.evaluations[0].energy.count, judged.evaluations[0].forces.count) == (40, 119 * 9)
 
 
@@ -179,11 +178,11 @@ def test_an_earlier_evaluation_is_replaced_as_a_whole(
         patch.setattr("huefield.evaluation.evaluate.write_predictions", interrupted)
         patch.setattr("huefield.evaluation.evaluate.save_figures", lambda *_, **__: [])
         with pytest.raises(KeyboardInterrupt):
-            evaluate_predictions([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+            evaluate_predictions([predictions], tmp_path, source="", resamples=0)
     assert {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()} == set(old)
     assert (tmp_path / "table.md").read_text() == "before"
     monkeypatch.setattr("huefield.evaluation.evaluate.save_figures", lambda *_, **__: [])
-    evaluate_predictions([Predicted(predictions, None)], tmp_path, source="", resamples=0)
+    evaluate_predictions([predictions], tmp_path, source="", resamples=0)
     assert (tmp_path / "notes.txt").exists()
     assert [path.name for path in tmp_path.glob("predictions-*")] == ["predictions-mine.extxyz"]
     assert not (tmp_path / "figures" / "calibration.png").exists()
@@ -208,7 +207,7 @@ def test_a_folder_that_was_made_for_nothing_goes_again(folder: Path, tmp_path: P
 
 
 def test_members_are_written_if_asked_for(folder: Path, part: Part, tmp_path: Path) -> None:
-    predicted = predict_part(huefield.load(folder / "mine.safetensors"), part, "mine", members=True).predictions
+    predicted = predict_part(huefield.load(folder / "mine.safetensors"), part, "mine", members=True)
     write_predictions(tmp_path / "mine.extxyz", predicted)
     atoms = ase.io.read(tmp_path / "mine.extxyz", 5)
     assert atoms.info["energy_ensemble"].mean() == pytest.approx(atoms.get_potential_energy(), abs=1e-4)
@@ -220,8 +219,6 @@ def test_members_are_written_if_asked_for(folder: Path, part: Part, tmp_path: Pa
 def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: Path) -> None:
     """Files of one would replace those of the other."""
     fewer = predictions.select(np.arange(120) < 100)
-    judged = evaluate_predictions(
-        [Predicted(predictions, None), Predicted(fewer, None)], None, source="test", resamples=0
-    )
+    judged = evaluate_predictions([predictions, fewer], None, source="test", resamples=0)
     assert [each.name for each in judged.evaluations] == ["mine", "mine (2)"]
     assert judged.remarks[-1].startswith("the models are judged on different structures (mine 120, mine (2) 100)")

@@ -9,7 +9,8 @@ from huefield.evaluation.bootstrap import Resampling, interval_of_mean
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.evaluation.slices import breakdown, summarise
 from huefield.evaluation.summaries import summary
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.plain import plain
 
 

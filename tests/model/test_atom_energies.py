@@ -43,7 +43,7 @@ def test_total_energies_keep_their_micro_electronvolts(ensemble: Ensemble) -> No
 def test_padding_atoms_have_none(ensemble: Ensemble) -> None:
     shape = BatchShape(structures=4, atoms=9, slots=6)
     graph = make_batch(list(STRUCTURES), 5.0, [shape]).graph
-    energies = ensemble.with_atom_energies(ENERGIES).predict(graph).atom_energies
+    energies = ensemble.with_atom_energies(ENERGIES).isolated_energies_in(graph)
     expected = [ENERGIES[8] + 2 * ENERGIES[1], ENERGIES[8] + ENERGIES[1], 0.0, 0.0]
     np.testing.assert_allclose(energies, expected, rtol=1e-15)
 
@@ -55,7 +55,7 @@ def test_they_are_saved_with_the_model(ensemble: Ensemble, tmp_path: Path) -> No
 
 def test_an_element_without_one_is_named(ensemble: Ensemble) -> None:
     graph = make_batch(list(STRUCTURES), 5.0, ()).graph
-    with pytest.raises(ValueError, match=r"no energy of a single atom of atomic number 8, only of \[1\]"):
+    with pytest.raises(ValueError, match=r"no energy of the isolated atom of atomic number 8, only of \[1\]"):
         ensemble.with_atom_energies({1: -13.6}).predict(graph)
 
 

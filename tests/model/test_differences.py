@@ -12,7 +12,8 @@ from huefield.core.structure import Structure
 from huefield.data.batches.batching import Batch, make_batch
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration, ScaleCalibration
 from huefield.model.differences import EnergyCovariance
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict.evaluator import Precision, in_precision
 from huefield.support.errors import NoPredictionError
@@ -145,11 +146,13 @@ def test_many_structures_have_few_shapes(colored: Ensemble, monkeypatch: pytest.
         shapes.add((made.graph.positions.shape, made.graph.neighbours.num_slots, made.structure_mask.shape))
         return made
 
-    monkeypatch.setattr("huefield.model.forcefield.make_batch", recorded)
-    sizes = np.random.default_rng(0).integers(2, 7, 100).tolist()
+    monkeypatch.setattr("huefield.model.ensemble.make_batch", recorded)
+    sizes = np.random.default_rng(0).integers(2, 7, 600).tolist()
     colored.energy_terms([molecule(atoms, seed) for seed, atoms in enumerate(sizes)], lambda *given: told.append(given))
     assert len(shapes) <= 2
-    assert told == [(32, 100), (64, 100), (96, 100), (100, 100)]
+    assert [total for _, total in told] == [600] * len(told)
+    assert [done for done, _ in told] == sorted({done for done, _ in told})
+    assert (len(told), told[-1]) == (3, (600, 600))
 
 
 def test_what_is_no_number_is_named(colored: Ensemble) -> None:

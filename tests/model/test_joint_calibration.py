@@ -16,7 +16,8 @@ from huefield.core.structure import Structure
 from huefield.data.batches.batching import BatchShape, make_batch
 from huefield.data.readers.ase_files import AseReader
 from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.modelfile import ModelFileError
 from tests.training.helpers import POTENTIAL as ANY_ELEMENTS

@@ -41,7 +41,8 @@ def zero_mean(noise: ColoredNoise, levels: jax.Array, gradients: jax.Array, grap
     """The distribution of the noise alone, for given levels and their gradients."""
     mean = EnergyForces(jnp.zeros(graph.partition.num_structures), jnp.zeros_like(graph.positions))
     raw = jnp.zeros((graph.partition.num_atoms, 1))
-    covariance = noise.covariance(Outputs(mean.energy, mean.forces, raw, levels, gradients), graph)
+    outputs = Outputs(mean.energy, mean.forces, raw, levels, gradients, energy_of_atoms=raw[:, 0])
+    covariance = noise.covariance(outputs, graph)
     return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
 
 

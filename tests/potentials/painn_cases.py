@@ -27,7 +27,6 @@ SHAPE = BatchShape(3, 24, 40)
 """One for nearly all tests, so that they share compiled programs."""
 CONFIG = PaiNN.Config(elements=("H", "C", "N", "O"), features=8, layers=2, radial_functions=6, cutoff_angstrom=CUTOFF)
 NOISE = ColoredNoise.Config(gamma="atom")
-VECTORS = 2
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 OPEN = np.zeros((3, 3)), np.zeros(3, bool)
 CELL = np.array([[2.4, 0.0, 0.0], [0.8, 2.7, 0.0], [-0.5, 0.6, 2.9]])
@@ -43,25 +42,23 @@ class Values(NamedTuple):
     raw: Array
     forces: Array
     level_gradients: Array
-    vectors: Array
 
     def of_atoms(self, rows: np.ndarray, structure: int = 0) -> "Values":
         """Of one structure."""
         return Values(
             *(self.energy[structure], self.levels[:, structure], self.raw[rows]),
-            *(self.forces[rows], self.level_gradients[:, rows], self.vectors[rows]),
+            *(self.forces[rows], self.level_gradients[:, rows]),
         )
 
     def turned(self, matrix: np.ndarray) -> "Values":
         """With rows r of vectors replaced by r M."""
-        forces, gradients, vectors = (np.asarray(x) @ matrix for x in (self.forces, self.level_gradients, self.vectors))
-        return self._replace(forces=forces, level_gradients=gradients, vectors=vectors)
+        forces, gradients = (np.asarray(x) @ matrix for x in (self.forces, self.level_gradients))
+        return self._replace(forces=forces, level_gradients=gradients)
 
 
 def values(member: ForceField, graph: Graph) -> Values:
     out = differentiate(member.potential, member.noise.levels, graph)
-    assert out.vectors is not None
-    return Values(out.energy, out.levels, out.raw, -out.energy_gradient, out.level_gradients, out.vectors)
+    return Values(out.energy, out.levels, out.raw, -out.energy_gradient, out.level_gradients)
 
 
 evaluate = eqx.filter_jit(values)
@@ -73,7 +70,7 @@ def untrained() -> ForceField:
     """In float64, and the same in both precisions."""
     with jax.enable_x64(True):
         noise = NOISE.build()
-        return ForceField(CONFIG.build(len(noise.raw_outputs), VECTORS, key=jax.random.key(0)), noise)
+        return ForceField(CONFIG.build(len(noise.raw_outputs), key=jax.random.key(0)), noise)
 
 
 def randomised(tree: PyTree, seed: int = 0) -> PyTree:
@@ -86,22 +83,13 @@ def randomised(tree: PyTree, seed: int = 0) -> PyTree:
 
 @cache
 def training() -> tuple[ForceField, np.ndarray]:
-    """A force field, and the losses on the way: forty steps on a few bundled molecules.
-
-    The vector readout, which no loss sees, is made random before.
-    """
+    """A force field, and the losses on the way: forty steps on a few bundled molecules."""
     with jax.enable_x64(True):
         block = load_bundled("train").select(load_bundled("train").sizes <= 5)
         structures = [block[i] for i in range(0, len(block), len(block) // 8)][:8]
         offset = np.array([s.energy for s in structures])
         batch = make_batch(structures, CUTOFF, [], energy_offset=offset)
-        readout = randomised(untrained().potential.readout, 5)
-        start = eqx.tree_at(
-            lambda m: (m.potential.readout.gates, m.potential.readout.vectors),
-            untrained(),
-            (readout.gates, readout.vectors),
-        )
-        return _fitted(start, batch)
+        return _fitted(untrained(), batch)
 
 
 @eqx.filter_jit

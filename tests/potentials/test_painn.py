@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from huefield.core import pairwise
 from huefield.core.structure import Structure
 from huefield.model import modelfile
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.potentials import PaiNN, painn
 from huefield.potentials.painn import NORM_SOFTENING, Message
 from huefield.testing import cast_floats
@@ -22,7 +23,6 @@ from tests.potentials.painn_cases import (
     CONFIG,
     NOISE,
     SHAPE,
-    VECTORS,
     Values,
     alone,
     assert_close,
@@ -122,7 +122,7 @@ class TestFirstLayer:
     def test_both_ways_agree_for_many_elements(self, monkeypatch: pytest.MonkeyPatch) -> None:
         config = CONFIG.model_copy(update={"elements": ("H", "C", "N", "O", "F", "Si", "P", "S")})
         assert len(config.elements) >= painn.MANY_ELEMENTS
-        potential = randomised(config.build(2, VECTORS, key=jax.random.key(1)))
+        potential = randomised(config.build(2, key=jax.random.key(1)))
         structure = molecule()
         other = Structure(np.array([1, 16, 9, 15, 14, 8], np.uint8), structure.positions)
         graph = graph_of(other, crystal())
@@ -132,13 +132,13 @@ class TestFirstLayer:
         for one, two in zip(jax.tree.leaves(short), jax.tree.leaves(general), strict=True):
             assert np.isfinite(two).all()
             np.testing.assert_allclose(one, two, rtol=0, atol=1e-12 * max(1.0, np.abs(two).max()))
-        energy, raw, _ = naive(potential, other)
+        energy, raw = naive(potential, other)
         np.testing.assert_allclose(general.energy[:6], energy, rtol=0, atol=1e-10)
         np.testing.assert_allclose(general.raw[:6], raw, rtol=0, atol=1e-10)
 
 
-def naive(potential: PaiNN, structure: Structure) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Energies, raw outputs and vectors of the atoms, [S21] Eqs. (7) to (10) pair by pair."""
+def naive(potential: PaiNN, structure: Structure) -> tuple[np.ndarray, np.ndarray]:
+    """Energies and raw outputs of the atoms, [S21] Eqs. (7) to (10) pair by pair."""
 
     def silu(x: np.ndarray) -> np.ndarray:
         return x / (1 + np.exp(-x))
@@ -187,8 +187,7 @@ def naive(potential: PaiNN, structure: Structure) -> tuple[np.ndarray, np.ndarra
     read = potential.readout
     hidden = silu(linear(read.hidden, s))
     scale, shift = (np.asarray(x)[kinds] for x in (potential.scale_ev, potential.shift_ev))
-    vectors = np.swapaxes(v @ np.asarray(read.vectors.weight), 1, 2) * linear(read.gates, hidden)[..., None]
-    return linear(read.energy, hidden)[:, 0] * scale + shift, linear(read.raw, hidden), vectors
+    return linear(read.energy, hidden)[:, 0] * scale + shift, linear(read.raw, hidden)
 
 
 def _symbol(number: int) -> str:
@@ -199,9 +198,9 @@ def _symbol(number: int) -> str:
 @pytest.mark.parametrize("structure", [molecule(), crystal(), atom()], ids=["molecule", "crystal", "atom"])
 def test_outputs_are_those_of_a_naive_implementation(member64: ForceField, structure: Structure) -> None:
     got = alone(member64, structure)
-    energy, raw, vectors = naive(member64.potential, structure)
+    energy, raw = naive(member64.potential, structure)
     per_atom = atom_energies(member64, graph_of(structure))[: len(structure)]
-    for one, other in ((per_atom, energy), (got.raw, raw), (got.vectors, vectors)):
+    for one, other in ((per_atom, energy), (got.raw, raw)):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * max(1.0, np.abs(other).max()))
 
 
@@ -222,7 +221,7 @@ def test_atom_outputs_are_differentiated_without_a_scatter(order: int, monkeypat
 
     def scalar(weights: PyTree, positions: Array) -> Array:
         atoms = eqx.combine(weights, static)(moved(graph, positions))
-        return jnp.sum(atoms.energy**2) + jnp.sum(atoms.raw**2) + jnp.sum(atoms.vectors**2)
+        return jnp.sum(atoms.energy**2) + jnp.sum(atoms.raw**2)
 
     def of_gradient(weights: PyTree, positions: Array) -> Array:
         return jnp.sum(jax.grad(scalar, argnums=1)(weights, positions) ** 2)
@@ -234,14 +233,12 @@ def test_atom_outputs_are_differentiated_without_a_scatter(order: int, monkeypat
     assert "scatter" not in traced.lower().as_text()
 
 
-def test_before_training_there_is_no_noise_and_no_vector(precision: str) -> None:
-    potential = CONFIG.build(3, VECTORS, key=jax.random.key(2))
+def test_before_training_there_is_no_noise(precision: str) -> None:
+    potential = CONFIG.build(3, key=jax.random.key(2))
     atoms = eqx.filter_jit(potential)(graph_of(molecule(), crystal()))
     assert atoms.raw.shape == (SHAPE.atoms, 3)
-    assert atoms.vectors.shape == (SHAPE.atoms, VECTORS, 3)
-    assert atoms.energy.dtype == atoms.raw.dtype == atoms.vectors.dtype == precision
+    assert atoms.energy.dtype == atoms.raw.dtype == precision
     np.testing.assert_array_equal(atoms.raw, 0)
-    np.testing.assert_array_equal(atoms.vectors, 0)
     assert np.abs(atoms.energy[:9]).min() > 0
 
 

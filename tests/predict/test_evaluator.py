@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from huefield.core.structure import Structure
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.predict.evaluator import Evaluator
 from huefield.support.errors import HuefieldError, NoPredictionError
 from tests.potentials.painn_cases import NOISE, crystal, molecule, randomised
@@ -53,7 +54,7 @@ EXPLODED = {
 @pytest.mark.parametrize("name", EXPLODED)
 def test_an_exploded_structure_has_no_prediction(evaluator: Evaluator, name: str) -> None:
     structure, message = EXPLODED[name]
-    for ask in (evaluator.mean, evaluator.uncertain, evaluator.distribution, evaluator.require_sense):
+    for ask in (evaluator.mean, evaluator.marginals, evaluator.prediction, evaluator.require_sense):
         with pytest.raises(NoPredictionError, match=message):
             ask(structure)
 

@@ -17,7 +17,8 @@ from huefield.data.convert import convert
 from huefield.data.readers.ase_files import AseReader
 from huefield.data.readers.base import BadFrameError
 from huefield.model.calibration import ScaleCalibration
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict import read_predictions
 from huefield.predict.file import predict_file

@@ -16,7 +16,8 @@ from huefield.core.structure import Block
 from huefield.data.batches.batching import BatchShape, make_batch
 from huefield.data.dataset import Part, open_part
 from huefield.model.calibration import ScaleCalibration
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.potentials import MLPPotential
 from huefield.predict import predict_part
@@ -50,7 +51,7 @@ def whole(part: Part) -> Block:
 def test_each_structure_gets_what_the_model_says_of_it_alone(colored: Ensemble, part: Part) -> None:
     """More structures than a batch holds, in another order than batches have them."""
     told: list[tuple[int, int]] = []
-    found = predict_part(colored, part, "mine", lambda done, total: told.append((done, total))).predictions
+    found = predict_part(colored, part, "mine", lambda done, total: told.append((done, total)))
     assert (told[-1], found.name, len(found)) == ((70, 70), "mine", 70)
     for index in (0, 33, 69):
         batch = make_batch(whole(part).block(np.array([index])), 3.0, [BatchShape(1, 8, 4)])
@@ -70,20 +71,26 @@ def test_each_structure_gets_what_the_model_says_of_it_alone(colored: Ensemble, 
 
 
 def test_calibrated_models_come_with_what_they_were_before(colored: Ensemble, part: Part) -> None:
-    before = predict_part(colored, part, "mine")
-    after = predict_part(colored.with_calibration(CALIBRATION), part, "mine")
-    assert before.uncalibrated is None
-    np.testing.assert_allclose(after.predictions.forces.variance, 9 * before.predictions.forces.variance, rtol=1e-5)
-    np.testing.assert_allclose(
-        after.predictions.energy.epistemic_var, 4 * before.predictions.energy.epistemic_var, rtol=1e-5
-    )
-    np.testing.assert_allclose(after.uncalibrated.forces.variance, before.predictions.forces.variance, rtol=1e-5)
-    by_arrays = before.predictions.calibrated(CALIBRATION)
-    np.testing.assert_allclose(by_arrays.forces.aleatoric_var, after.predictions.forces.aleatoric_var, rtol=1e-5)
+    before = predict_part(colored, part, "mine", members=True)
+    after = predict_part(colored.with_calibration(CALIBRATION), part, "mine", members=True)
+    assert before.uncalibrated() is None
+    np.testing.assert_allclose(after.forces.variance, 9 * before.forces.variance, rtol=1e-5)
+    np.testing.assert_allclose(after.energy.epistemic_var, 4 * before.energy.epistemic_var, rtol=1e-5)
+    np.testing.assert_allclose(after.energy.members.var(0), after.energy.epistemic_var, rtol=1e-3, atol=1e-12)
+    for found in (after.uncalibrated(), before.calibrated(CALIBRATION).uncalibrated()):
+        for quantity in ("energy", "forces"):
+            ours, theirs = getattr(found, quantity), getattr(before, quantity)
+            np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-5)
+            np.testing.assert_allclose(ours.members, theirs.members, atol=1e-5)
+            assert ours.factor is None
+        assert found.joint_nll is None
+    by_arrays = before.calibrated(CALIBRATION)
+    np.testing.assert_allclose(by_arrays.forces.aleatoric_var, after.forces.aleatoric_var, rtol=1e-5)
+    np.testing.assert_allclose(by_arrays.forces.members, after.forces.members, atol=1e-5)
 
 
 def test_without_noise_there_is_no_joint_density(part: Part) -> None:
-    assert predict_part(ensemble_for("vanilla"), part, "mine").predictions.joint_nll is None
+    assert predict_part(ensemble_for("vanilla"), part, "mine").joint_nll is None
 
 
 def test_what_vanishes_by_symmetry_has_no_variance(tmp_path: Path) -> None:
@@ -93,10 +100,10 @@ def test_what_vanishes_by_symmetry_has_no_variance(tmp_path: Path) -> None:
     flat = Atoms("OHH", [[0, 0, 0], [0.9, 0, 0], [-1.1, 0, 0]])
     write_labelled(tmp_path / "axis.xyz", flat)
     vanilla = ensemble_for("vanilla")
-    found = predict_part(vanilla, open_part("axis", [tmp_path / "axis.xyz"]), "mine").predictions
+    found = predict_part(vanilla, open_part("axis", [tmp_path / "axis.xyz"]), "mine")
     assert (found.forces.variance[:, 0] > 0).all()
     assert (found.forces.variance[:, 1:] == 0).all()
-    tilted = predict_part(vanilla, open_part("linear", [tmp_path / "linear.xyz"]), "mine").predictions
+    tilted = predict_part(vanilla, open_part("linear", [tmp_path / "linear.xyz"]), "mine")
     assert (tilted.forces.variance[1:] > 0).all()
 
 
@@ -108,7 +115,7 @@ def write_labelled(path: Path, atoms: Atoms) -> None:
 def test_missing_labels_leave_the_joint_density_open(colored: Ensemble, part: Part) -> None:
     block = whole(part)
     without = replace(block, has_energy=np.arange(70) % 2 == 0)
-    found = predict_part(colored, Part("half", without, np.arange(70)), "mine").predictions
+    found = predict_part(colored, Part("half", without, np.arange(70)), "mine")
     assert np.isfinite(found.joint_nll).tolist() == without.has_energy.tolist()
     assert len(found.observed_energies().mean) == 35
 
@@ -118,8 +125,8 @@ def test_strange_elements_are_left_out_and_counted(colored: Ensemble, tmp_path: 
     for frame in frames[:5]:
         frame.numbers[0] = 16
     write(tmp_path / "mixed.xyz", frames)
-    found = predict_part(colored, open_part("mixed", [tmp_path / "mixed.xyz"]), "mine").predictions
-    assert found.left_out == {"contain S, which the model was not trained for": 5}
+    found = predict_part(colored, open_part("mixed", [tmp_path / "mixed.xyz"]), "mine")
+    assert found.left_out == {"contain S, but the model was trained for H, O only": 5}
     assert found.structures.frames.tolist() == list(range(5, 12))
     write(tmp_path / "all.xyz", frames[:5])
     with pytest.raises(ValueError, match="every structure contains S, but the model was trained for H, O only"):
@@ -135,8 +142,8 @@ def test_predictions_that_are_no_numbers_are_left_out(tmp_path: Path) -> None:
     built = ensemble_for("colored", ("H", "O", "S")).with_atom_energies({**ATOMS, 16: 0.0})
     scale = lambda e: e.members.potential.scale_ev  # noqa: E731
     wild = eqx.tree_at(scale, built, scale(built).at[:, 2].set(3e38))
-    found = predict_part(wild, open_part("mixed", [tmp_path / "mixed.xyz"]), "mine").predictions
-    assert found.left_out == {"have predictions that are no finite numbers": 2}
+    found = predict_part(wild, open_part("mixed", [tmp_path / "mixed.xyz"]), "mine")
+    assert found.left_out == {"have predictions that are NaN or infinite": 2}
     assert found.structures.frames.tolist() == list(range(2, 12))
     assert len(found.forces.mean) == 30
 

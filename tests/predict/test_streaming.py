@@ -10,18 +10,10 @@ import pytest
 from huefield.core.structure import Block
 from huefield.data.dataset import Part
 from huefield.data.readers.base import BadFrameError, Fault
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.predict import predict_blocks, predict_part
-from huefield.predict.streaming import (
-    ATOMS_AT_ONCE,
-    CHUNK_ATOMS,
-    CHUNK_STRUCTURES,
-    STRUCTURES_AT_ONCE,
-    GrowingShapes,
-    chunks_of,
-    grouped,
-    rung,
-)
+from huefield.predict.batches import CHUNK_ATOMS, CHUNK_STRUCTURES, chunks_of
 from tests.evaluation.synthetic import waters
 from tests.training.helpers import POTENTIAL
 
@@ -55,7 +47,7 @@ def test_blocks_are_taken_as_they_are_needed(ensemble: Ensemble) -> None:
     assert (len(first), len(second), told[-1]) == (per_chunk * BLOCK,) * 2 + (2 * per_chunk * BLOCK,)
     assert second.structures.frames.tolist() == list(range(per_chunk * BLOCK, 2 * per_chunk * BLOCK))
     some = first.structures.block(np.arange(100, 140))
-    expected = predict_part(ensemble, Part("some", some, np.arange(40)), "mine").predictions
+    expected = predict_part(ensemble, Part("some", some, np.arange(40)), "mine")
     np.testing.assert_allclose(first.energy.mean[100:140], expected.energy.mean, atol=1e-4)
     np.testing.assert_allclose(first.forces.mean[300:420], expected.forces.mean, atol=1e-5)
     np.testing.assert_allclose(first.forces.epistemic_var[300:420], expected.forces.epistemic_var, rtol=1e-3, atol=1e-9)
@@ -80,39 +72,6 @@ def test_unknown_elements_are_told_or_refused(ensemble: Ensemble) -> None:
     assert found.structures.frames.tolist() == [n for n in range(600) if n not in (3, 7)]
 
 
-def test_sizes_that_nobody_knew_take_a_handful_of_shapes() -> None:
-    """Molecules of 2 to 50 atoms in a row of chunks, as in ANI-1x."""
-    rng, shapes = np.random.default_rng(0), GrowingShapes()
-    work = needed = 0
-    for _ in range(20):
-        sizes = rng.integers(2, 51, 1000)
-        slots = np.minimum(sizes - 1, 40 - rng.integers(0, 5, 1000))
-        for indices in grouped(sizes, np.argsort(-slots, kind="stable")):
-            atoms, most = int(sizes[indices].sum()), int(slots[indices].max())
-            shape = shapes.fitting(atoms, most)
-            assert shape.holds(len(indices), atoms, most)
-            work, needed = work + shape.cost, needed + atoms * most
-    assert len(shapes.made) <= 8
-    assert work < 1.4 * needed
-
-
-def test_what_is_left_over_needs_no_shape_of_its_own() -> None:
-    shapes = GrowingShapes()
-    full = shapes.fitting(990, 20)
-    assert shapes.fitting(12, 3) is full
-    assert shapes.fitting(990, 19) is full
-    assert shapes.fitting(990, 8) is not full
-    assert shapes.fitting(5000, 20).atoms >= 5000
-
-
-def test_groups_hold_every_structure_once_and_not_too_much() -> None:
-    sizes = np.array([3] * 600 + [400, 700, 5000, 400])
-    found = list(grouped(sizes, np.arange(len(sizes))[::-1]))
-    assert np.concatenate(found).tolist() == list(range(604))[::-1]
-    assert max(map(len, found)) == STRUCTURES_AT_ONCE
-    assert [sizes[group].sum() for group in found if sizes[group].sum() > ATOMS_AT_ONCE] == [5000]
-
-
 def test_chunks_are_the_same_structures() -> None:
     given = [waters(10), waters(3 * CHUNK_STRUCTURES, seed=1), waters(30_000, seed=2)]
     found = list(chunks_of(given))
@@ -121,8 +80,3 @@ def test_chunks_are_the_same_structures() -> None:
         np.testing.assert_array_equal(np.concatenate([getattr(block, name) for block in found]), expected)
     assert max(block.sizes.sum() for block in found) <= 2 * CHUNK_ATOMS
     assert min(map(len, found[:-1])) >= CHUNK_STRUCTURES
-
-
-def test_rungs() -> None:
-    assert [rung(n) for n in (0, 1, 4, 5, 8, 9, 11, 17, 1000, 1025)] == [4, 4, 4, 5, 8, 10, 12, 20, 1024, 1280]
-    assert all(n <= rung(n) <= max(4, 1.25 * n) for n in range(1, 3000))

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from huefield.core import Graph, Labels, Partition
 from huefield.data import toy
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, StepReport, TrainingDivergedError, fit
 from huefield.training.stages import AbstractStage
 

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from huefield.data.batches.prepared import TAG, Prepared
+from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import FileData
-from huefield.data.references import AtomicReferences
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.data.references import TAG, AtomicReferences
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.outcome import Candidates, choose, criterion
 from huefield.training.scoring import score, shapes_for
@@ -34,7 +35,7 @@ MODEL = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     path = write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
     part = FileData(train=(path,), validation=(path,)).load()["validation"]
-    return Prepared.of(part, CUTOFF, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}))
+    return Prepared.of(part, CUTOFF, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}).of_block)
 
 
 def with_noise(levels: float) -> Ensemble:

@@ -15,7 +15,8 @@ from safetensors.numpy import load_file
 from huefield.core import Labels
 from huefield.data import toy
 from huefield.data.batches.batching import Batch, Place
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppedError
 from huefield.training import run as run_module
 from huefield.training.checkpoint import checkpoints_in

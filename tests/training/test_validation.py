@@ -9,11 +9,12 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
-from huefield.data.batches.prepared import TAG, Prepared
+from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import FileData
-from huefield.data.references import AtomicReferences
+from huefield.data.references import TAG, AtomicReferences
 from huefield.evaluation.paper_metrics import paper_metrics
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import validation_batches
 from huefield.training.mesh import Layout, MeshConfig
@@ -34,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     frames[1].calc = SinglePointCalculator(frames[1], forces=forces)
     write(path, frames, format="extxyz")
     part = FileData(train=(path,), validation=(path,)).load()["train"]
-    return Prepared.of(part, 3.0, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}))
+    return Prepared.of(part, 3.0, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}).of_block)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def found(data: Prepared, ensemble: Ensemble) -> dict[str, tuple[np.ndarray, np.
     """Labels, and means and variances of each member, for energies and for force components."""
     with jax.enable_x64(True):
         batch = data.batch(np.arange(SIZE), data.shape_for([np.arange(SIZE)], ()))
-        members = eqx.filter_jit(lambda e: e._member_distributions(batch.graph))(ensemble)
+        members = eqx.filter_jit(eqx.filter_vmap(lambda member: member(batch.graph)))(ensemble.members)
         spread = eqx.filter_vmap(lambda d: d.variance())(members)
     masks = {"energy": np.asarray(batch.labels.energy_mask), "forces": np.asarray(batch.labels.forces_mask)}
     assert (masks["energy"].sum(), masks["forces"].sum()) == (SIZE - 1, 3 * (SIZE - 1))

@@ -19,7 +19,7 @@ from ase import Atoms
 from huefield import __version__
 from huefield.ase.md.config import MAY_CHANGE, MDConfig
 from huefield.ase.md.dynamics import State
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 from huefield.support.files import append_bytes, refusal, write_bytes
 from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in

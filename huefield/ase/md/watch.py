@@ -11,7 +11,7 @@ from huefield.ase.calculator import structure_of
 from huefield.ase.md.config import ForceMeasure, MDConfig
 from huefield.ase.thresholds import Threshold
 from huefield.data.batches.neighbours import neighbour_pairs
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.typical import PartOfUncertainty, force_deviations
 from huefield.noise import VanillaNoise
 from huefield.predict.evaluator import named_atoms

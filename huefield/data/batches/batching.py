@@ -71,7 +71,7 @@ def make_batch(
 
     A batch that no shape holds gets a shape of its own, rounded up, which costs a compilation rather than the run.
     Atoms are moved next to the origin (:func:`~huefield.data.batches.neighbours.near_origin`), which changes no energy
-    or force.
+    or force. Boxes around structures without periodic directions have no meaning and are dropped.
 
     Args:
         structures: what goes into the batch, in this order.
@@ -92,11 +92,12 @@ def make_batch(
     energy = block.energy - offset
     for name, labels in (("energy", energy), ("forces", block.forces)):
         require_finite(f"{name} labels", labels, hint="leave such structures out")
+    periodic = np.asarray(block.pbc.any(1))[:, None, None]
     arrays = (
         _padded(block.positions, shape.atoms, dtype),
         _padded(block.atomic_numbers, shape.atoms, np.int32),
         _padded(owner, shape.atoms, np.int32, fill=shape.structures),
-        _padded(block.cells, shape.structures, dtype),
+        _padded(np.where(periodic, block.cells, 0.0), shape.structures, dtype),
         _padded(np.where(block.has_energy, energy, 0.0), shape.structures, dtype),
         _padded(np.where(block.has_forces[owner, None], block.forces, 0.0), shape.atoms, dtype),
         _padded(block.has_energy, shape.structures, bool),

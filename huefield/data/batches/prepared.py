@@ -1,23 +1,21 @@
-"""A part of the data with what batches need to know about its structures."""
+"""A part of the data with the sizes and offsets of its structures, from which batches are made."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from huefield.core.structure import Block
 from huefield.data.batches.batching import Batch, BatchShape, fitting_shape, make_batch
 from huefield.data.batches.neighbours import most_neighbours
 from huefield.data.dataset import Part
-from huefield.data.references import AtomicReferences
-
-TAG = "all"
-"""Reference energies are those of one data set: what is trained on."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A part of the data with what batches need to know about all of its structures."""
+    """Structures with their sizes, numbers of neighbours and energy offsets."""
 
     part: Part
     cutoff_angstrom: float
@@ -25,16 +23,24 @@ class Prepared:
     neighbours: Int[np.ndarray, " n"]
     """The largest number of neighbours of an atom, for each structure."""
     offsets: Float[np.ndarray, " n"]
-    """Energy of the single atoms of each structure, [eV]."""
+    """Energy of the isolated atoms of each structure [eV], which labels of batches are relative to."""
 
     @classmethod
-    def of(cls, part: Part, cutoff_angstrom: float, references: AtomicReferences) -> "Prepared":
-        """Look once at every structure."""
+    def of(
+        cls, part: Part, cutoff_angstrom: float, offsets_of: Callable[[Block], Float[np.ndarray, " n"]]
+    ) -> "Prepared":
+        """Go once through all structures.
+
+        Args:
+            part: the structures.
+            cutoff_angstrom: pairs closer than this are neighbours.
+            offsets_of: energies of the isolated atoms of each structure of a block [eV].
+        """
         sizes, neighbours, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
         for block in part.blocks():
             sizes.append(block.sizes)
             neighbours.append(most_neighbours(block, cutoff_angstrom))
-            offsets.append(references.offsets(block.sizes, block.atomic_numbers, np.full(len(block), TAG)))
+            offsets.append(offsets_of(block))
         return cls(part, cutoff_angstrom, *(np.concatenate(found) for found in (sizes, neighbours, offsets)))
 
     def __len__(self) -> int:

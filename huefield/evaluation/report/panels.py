@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 
 from huefield.evaluation.slices import Evaluation
 from huefield.evaluation.summaries import MetricSummary
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.names import one_line
 
 PANEL = 2.05

@@ -6,7 +6,8 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float, Int
 
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
 
 MOST_ATOMS = 40_000

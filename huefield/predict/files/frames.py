@@ -13,6 +13,7 @@ from huefield.data.readers.base import Fault, naming, require_elements
 from huefield.data.readers.images import Image, ase_format_of, explained, images_in
 from huefield.data.readers.labels import frame_entries
 from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL, ChosenKeys, PredictionKeys
+from huefield.predict.marginals import Marginals
 from huefield.support.errors import HuefieldError
 
 FRAME = "frame"
@@ -24,16 +25,6 @@ class BadValueError(HuefieldError):
 
 
 @dataclass(frozen=True, eq=False)
-class FramePrediction:
-    """A mean with its variance and the parts of it, of one structure: one energy, or three components for each atom."""
-
-    mean: Float[np.ndarray, "*n"]
-    variance: Float[np.ndarray, "*n"]
-    aleatoric_var: Float[np.ndarray, "*n"] | None = None
-    epistemic_var: Float[np.ndarray, "*n"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class Frame:
     """Atoms of a file, and all that may be of use of what the file says about them."""
 
@@ -42,21 +33,21 @@ class Frame:
     atoms: Structure
     values: dict[str, Shaped[np.ndarray, "..."]]
 
-    def predicted(self, names: ChosenKeys) -> FramePrediction | None:
+    def predicted(self, names: ChosenKeys) -> Marginals | None:
         """What the frame says about a quantity; None for nothing."""
         mean = self._numbers(names.mean, names)
         if mean is None:
             return None
         _require(np.isfinite(mean), f"{names.mean} is NaN or infinite")
         if names.uncertainty is None:
-            return FramePrediction(mean, np.zeros(mean.shape))
+            return Marginals(mean, np.zeros(mean.shape))
         variance = self._variance(names.uncertainty, names)
         if variance is None:
             raise BadValueError(f"{names.mean} has no uncertainty ({names.uncertainty})")
         if names.deviation is None:
-            return FramePrediction(mean, variance)
+            return Marginals(mean, variance)
         aleatoric, epistemic = (self._variance(names.deviation + part, names) for part in (ALEATORIC, EPISTEMIC))
-        return FramePrediction(mean, variance, aleatoric, epistemic)
+        return Marginals(mean, variance, aleatoric, epistemic)
 
     def labelled(self, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys) -> Structure:
         """The structure with its reference values; those that are NaN count as not observed."""

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from huefield.core.structure import Block, Structure, pack
 from huefield.data.readers.base import fault_reasons
-from huefield.predict.files.frames import BadValueError, Contents, Frame, FramePrediction, read_contents
+from huefield.predict.files.frames import BadValueError, Contents, Frame, read_contents
 from huefield.predict.files.keys import ChosenKeys, PredictionKeys, Quantity, require_usable
 from huefield.predict.files.reference import read_reference, with_values_of
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
 
 
@@ -57,8 +58,8 @@ class _Rows:
     """Structures with their reference values, and what was predicted of each; None for nothing."""
 
     structures: Block
-    energy: list[FramePrediction | None]
-    forces: list[FramePrediction | None]
+    energy: list[Marginals | None]
+    forces: list[Marginals | None]
     joint_nll: list[float | None]
     numbers: list[int | None]
     """In the source of the structures, where the file says so."""
@@ -110,7 +111,7 @@ def _usable(
     contents: Contents, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys, source: str, left_out: Counter[str]
 ) -> _Rows:
     """The frames with good predictions; the others are counted."""
-    kept: list[tuple[Frame, Structure, FramePrediction | None, FramePrediction | None]] = []
+    kept: list[tuple[Frame, Structure, Marginals | None, Marginals | None]] = []
     for frame in contents.frames:
         try:
             energy, forces = (frame.predicted(names) for names in chosen)
@@ -170,20 +171,13 @@ def _require_force_deviations(rows: _Rows, names: ChosenKeys) -> None:
         )
 
 
-def _marginals(predicted: list[FramePrediction | None], shapes: Sequence[tuple[int, ...]]) -> Marginals:
-    """One row after the other; parts only where all predictions have them.
+def _marginals(predicted: list[Marginals | None], shapes: Sequence[tuple[int, ...]]) -> Marginals:
+    """One row after the other; aleatoric and epistemic parts only if all predictions have them.
 
     Where nothing was predicted, the mean is NaN and variances are zero.
     """
-
-    def column(part: str, otherwise: float = 0.0) -> Float[np.ndarray, "*n"]:
-        rows = zip(predicted, shapes, strict=True)
-        return np.concatenate([np.full(s, otherwise) if p is None else getattr(p, part) for p, s in rows])
-
-    def known(part: str) -> Float[np.ndarray, "*n"] | None:
-        return None if any(p is not None and getattr(p, part) is None for p in predicted) else column(part)
-
-    return Marginals(column("mean", np.nan), column("variance"), known("aleatoric_var"), known("epistemic_var"))
+    nothing = (Marginals(np.full(shape, np.nan), np.zeros(shape), np.zeros(shape), np.zeros(shape)) for shape in shapes)
+    return Marginals.joined([n if p is None else p for p, n in zip(predicted, nothing, strict=True)])
 
 
 def _there(values: Sequence[object]) -> Bool[np.ndarray, " n"]:

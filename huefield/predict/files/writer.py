@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float
 from huefield.predict.files.frames import FRAME
 from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
 from huefield.predict.files.xyz_text import frame_text, is_plain_text, joined, periodic_word
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.files import replacing
 
 NUMBER = "%.17g"
@@ -45,12 +46,13 @@ def writing_predictions(path: Path) -> Iterator[Callable[[Predictions], None]]:
 
 
 def _frames(predictions: Predictions) -> Iterator[str]:
-    block, members = predictions.structures, predictions.members
+    block = predictions.structures
     energies, forces = _deviations("energy", predictions.energy), _deviations("forces", predictions.forces)
     stresses = _stresses(predictions.stress)
-    if members is not None:
-        energies["energy_ensemble"] = members.energy.T
-        forces["forces_ensemble"] = np.moveaxis(members.forces, 0, 1).reshape(len(block.positions), -1)
+    if predictions.energy is not None and predictions.energy.members is not None:
+        energies["energy_ensemble"] = predictions.energy.members.T
+    if predictions.forces is not None and predictions.forces.members is not None:
+        forces["forces_ensemble"] = np.moveaxis(predictions.forces.members, 0, 1).reshape(len(block.positions), -1)
     joint: Entries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
     observed: Columns = {"REF_forces": block.forces}
     with_energy, with_forces, with_stress = _predicted(predictions)

@@ -25,7 +25,7 @@ from huefield.ase.md.frames import predicted, structure_text, table_row
 from huefield.ase.md.start import degrees_of_freedom, drawn_momenta, prepared, without
 from huefield.ase.md.watch import Limits, Watch, atoms_above, deviations_in, isolated, measured
 from huefield.core.rigid import rigid_motions
-from huefield.model.forcefield import Ensemble
+from huefield.model.ensemble import Ensemble
 from huefield.model.typical import TypicalUncertainty
 from tests.ase.md.test_run import ensemble
 from tests.pictures import require_readable

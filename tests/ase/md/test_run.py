@@ -19,7 +19,8 @@ from huefield.ase.md import MDConfig, MDProgress, MDResult
 from huefield.ase.md import run_md as run_and_draw
 from huefield.ase.md.dynamics import Dynamics
 from huefield.ase.md.figure import read_log
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.support.files import FolderInUseError, alone_in
 from tests.training.helpers import POTENTIAL, waters
 

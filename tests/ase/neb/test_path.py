@@ -29,7 +29,8 @@ from huefield.ase.neb.profile import draw_profile
 from huefield.cli.main import app
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
 from huefield.model.differences import EnergyCovariance
-from huefield.model.forcefield import Ensemble, ForceField
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.support.files import FolderInUseError, alone_in
 from tests.potentials.painn_cases import NOISE, molecule, randomised

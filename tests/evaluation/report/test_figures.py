@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from huefield.evaluation.report import figures
 from huefield.evaluation.slices import summarise
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.plots import publication_style
 from tests.evaluation.synthetic import predicted, waters
 from tests.pictures import require_readable

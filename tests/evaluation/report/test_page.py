@@ -16,7 +16,8 @@ from huefield.evaluation.report.html import Cell, HtmlTable, Paragraph, Picture,
 from huefield.evaluation.report.page import formula, write_report
 from huefield.evaluation.report.selection import StructureScores
 from huefield.evaluation.slices import summarise
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from tests.evaluation.report.browser import CHROMIUM, Browser
 from tests.evaluation.synthetic import predicted, waters
 

@@ -5,7 +5,8 @@ import pytest
 
 from huefield.evaluation.report import selection
 from huefield.evaluation.report.selection import StructureScores, choose_structures
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from tests.evaluation.synthetic import predicted, waters
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from huefield.evaluation.report import viewer
 from huefield.evaluation.report.selection import Selection, StructureScores, choose_structures
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from tests.evaluation.synthetic import predicted, waters
 
 

@@ -5,7 +5,8 @@ import pytest
 
 from huefield.core.structure import Structure, pack
 from huefield.predict.files.units import ENERGY_UNITS, FORCE_UNITS, unit_remark
-from huefield.predict.predictions import Marginals, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 
 
 def predicted(count: int = 20, *, offset: float = -40.0, seed: int = 0) -> Predictions:

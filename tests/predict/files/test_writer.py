@@ -8,7 +8,8 @@ from ase.stress import full_3x3_to_voigt_6_stress
 
 from huefield.core.structure import Structure, pack
 from huefield.predict import read_predictions, write_predictions, writing_predictions
-from huefield.predict.predictions import Marginals, MemberMeans, Predictions
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 
 
 def marginals(shape: tuple[int, ...], rng: np.random.Generator) -> Marginals:
@@ -153,13 +154,16 @@ def test_other_tools_find_the_names_of_the_design(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [1, 5, 9])
 def test_members_are_read_back_by_ase(tmp_path: Path, count: int) -> None:
     rng, full = np.random.default_rng(0), made()
-    members = MemberMeans(rng.normal(size=(count, 6)), rng.normal(size=(count, len(full.structures.positions), 3)))
-    write_predictions(tmp_path / "predictions.xyz", replace(full, members=members))
+    energies, forces = rng.normal(size=(count, 6)), rng.normal(size=(count, len(full.structures.positions), 3))
+    with_members = replace(
+        full, energy=replace(full.energy, members=energies), forces=replace(full.forces, members=forces)
+    )
+    write_predictions(tmp_path / "predictions.xyz", with_members)
     for index, atoms in enumerate(ase.io.iread(tmp_path / "predictions.xyz")):
         rows = slice(full.structures.starts[index], full.structures.starts[index + 1])
-        np.testing.assert_array_equal(np.atleast_1d(atoms.info["energy_ensemble"]), members.energy[:, index])
-        forces = atoms.arrays["forces_ensemble"].reshape(len(atoms), -1, 3).swapaxes(0, 1)
-        np.testing.assert_array_equal(forces, members.forces[:, rows])
+        np.testing.assert_array_equal(np.atleast_1d(atoms.info["energy_ensemble"]), energies[:, index])
+        found = atoms.arrays["forces_ensemble"].reshape(len(atoms), -1, 3).swapaxes(0, 1)
+        np.testing.assert_array_equal(found, forces[:, rows])
     assert_same(read_predictions(tmp_path / "predictions.xyz"), full)
 
 

@@ -1,0 +1,229 @@
+"""Predictions of many structures in batches: of blocks that come one after another, or of a part of a data set.
+
+Blocks are gathered into chunks of some thousand structures, so that a file of any size takes constant memory. Within a
+chunk structures are batched by their numbers of neighbours; the order of the chunk is restored afterwards.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Float, Int
+
+from huefield.core.structure import Block, joined, stress_volumes
+from huefield.data.batches.batching import Batch, prefetch
+from huefield.data.batches.prepared import Prepared
+from huefield.data.batches.shapes import GrowingShapes, grouped
+from huefield.data.dataset import Part
+from huefield.data.readers.base import BadFrameError, Fault
+from huefield.model.ensemble import Ensemble
+from huefield.predict.elements import KnownElements
+from huefield.predict.marginals import EnergyForcesMarginals
+from huefield.predict.predictions import Predictions
+from huefield.predict.program import VarianceOutput, marginals, variances
+from huefield.support.errors import HuefieldError
+
+CHUNK_STRUCTURES = 2048
+CHUNK_ATOMS = 32_768
+PREFETCHED_CHUNKS = 1
+PREFETCHED_BATCHES = 2
+NOT_FINITE = "the prediction is NaN or infinite"
+
+OnFault = Callable[[Fault], None]
+"""Called for each structure that cannot be predicted and is skipped."""
+OnProgress = Callable[[int, int], None]
+"""Called with the number of structures done and the number of all."""
+
+
+def predict_part(
+    ensemble: Ensemble,
+    part: Part,
+    name: str,
+    report: OnProgress = lambda done, total: None,
+    *,
+    members: bool = False,
+) -> Predictions:
+    """Predict every structure whose elements the model knows.
+
+    Args:
+        ensemble: the model.
+        part: the structures.
+        name: of the model, for tables and figures.
+        report: called with the number of structures done and the number of all.
+        members: whether to keep the mean of each member.
+    """
+    known, left_out = _with_known_elements(part, KnownElements(ensemble))
+    faults: Counter[str] = Counter()
+    found = predict_blocks(
+        ensemble,
+        known.blocks(),
+        name,
+        members=members,
+        on_fault=lambda fault: faults.update([fault.reason]),
+        report=lambda done: report(done, len(known)),
+    )
+    chunks = list(found)
+    if not chunks:
+        raise HuefieldError(f"{part.name} has no structure that can be predicted: {dict(faults) or 'it is empty'}")
+    if faults[NOT_FINITE]:
+        left_out = {**left_out, "have predictions that are NaN or infinite": faults[NOT_FINITE]}
+    return replace(Predictions.joined(chunks), left_out=left_out)
+
+
+def predict_blocks(
+    ensemble: Ensemble,
+    blocks: Iterable[Block],
+    name: str = "",
+    *,
+    stress: bool = False,
+    members: bool = False,
+    on_fault: OnFault | None = None,
+    report: Callable[[int], None] = lambda done: None,
+) -> Iterator[Predictions]:
+    """Predict structures in the order in which they come, some thousand at a time.
+
+    Blocks are taken when they are needed, at most a few chunks ahead of the predictions.
+
+    Args:
+        ensemble: the model.
+        blocks: the structures.
+        name: of the model.
+        stress: whether to predict the stress of periodic structures.
+        members: whether to keep the mean of each member.
+        on_fault: called for each structure that cannot be predicted, which is then skipped; None to raise a
+            :class:`~huefield.data.readers.base.BadFrameError` instead.
+        report: called with the number of structures done.
+    """
+    skip = _refuse if on_fault is None else on_fault
+    elements, shapes, done = KnownElements(ensemble), GrowingShapes(), 0
+    known = (kept for block in blocks for kept in _skipping_unknown(block, elements, skip))
+    chunks = (_prepared(ensemble, chunk) for chunk in chunks_of(known))
+    with closing(prefetch(chunks, PREFETCHED_CHUNKS)) as ready:  # type: ignore[type-var]
+        for data in ready:
+            block = data.part.block(np.arange(len(data)))
+            volumes = stress_volumes(block.cells, block.pbc)
+            progress = partial(_report_after, report, done)
+            wanted = stress and bool(volumes.any())
+            found = _predicted(ensemble, data, shapes, volumes, stress=wanted, members=members, report=progress)
+            done += len(data)
+            finite = found.finite(block.owners, volumes > 0)
+            for index in np.flatnonzero(~finite):
+                skip(Fault(block.source, int(block.frames[index]), NOT_FINITE))
+            if finite.any():
+                kept = block.select(finite)
+                yield Predictions.of(name, kept, found.select(finite, block.owners).without_rounding(kept.owners))
+
+
+def chunks_of(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The same structures in the same order, in blocks of many structures but not too many atoms."""
+    waiting: list[Block] = []
+    for block in blocks:
+        for piece in _pieces(block):
+            waiting.append(piece)
+            structures, atoms = sum(map(len, waiting)), sum(int(each.sizes.sum()) for each in waiting)
+            if structures >= CHUNK_STRUCTURES or atoms >= CHUNK_ATOMS:
+                yield _joined(waiting)
+                waiting = []
+    if waiting:
+        yield _joined(waiting)
+
+
+def _predicted(
+    ensemble: Ensemble,
+    data: Prepared,
+    shapes: GrowingShapes,
+    volumes: Float[np.ndarray, " n"],
+    *,
+    stress: bool,
+    members: bool,
+    report: Callable[[int], None],
+) -> EnergyForcesMarginals:
+    """Marginals of all structures of a chunk, in their order."""
+    parts, numbers, done = [], [], 0
+    with closing(prefetch(batches_of(data, shapes), PREFETCHED_BATCHES)) as ready:  # type: ignore[type-var]
+        for indices, batch in ready:
+            output = jax.device_get(_compiled(ensemble, batch, stress=stress, members=members))
+            owners = np.repeat(np.arange(len(indices)), data.sizes[indices])
+            parts.append(marginals(output, owners, data.offsets[indices], volumes[indices]))
+            numbers.append(indices)
+            done += len(indices)
+            report(done)
+    batched = np.concatenate(numbers)
+    return EnergyForcesMarginals.joined(parts, np.argsort(batched), data.sizes[batched])
+
+
+def _report_after(report: Callable[[int], None], before: int, count: int) -> None:
+    report(before + count)
+
+
+@eqx.filter_jit
+def _compiled(ensemble: Ensemble, batch: Batch, *, stress: bool, members: bool) -> VarianceOutput:
+    return variances(ensemble, batch.graph, batch.labels, stress=stress, members=members)
+
+
+def batches_of(data: Prepared, shapes: GrowingShapes) -> Iterator[tuple[Int[np.ndarray, " m"], Batch]]:
+    """Numbers of structures with their batch, all structures once.
+
+    Those with many neighbours come first, so that the rest fits their shapes.
+    """
+    for indices in grouped(data.sizes, np.argsort(-data.neighbours, kind="stable")):
+        shape = shapes.fitting(int(data.sizes[indices].sum()), int(data.neighbours[indices].max()))
+        yield indices, data.batch(indices, shape)
+
+
+def _prepared(ensemble: Ensemble, block: Block) -> Prepared:
+    def isolated(some: Block) -> Float[np.ndarray, " n"]:
+        return np.bincount(some.owners, ensemble.isolated_energies(some.atomic_numbers), len(some))
+
+    part = Part(block.source, block, np.arange(len(block)))
+    return Prepared.of(part, ensemble.members.potential.atomic_config.cutoff_angstrom, isolated)
+
+
+def _with_known_elements(part: Part, elements: KnownElements) -> tuple[Part, dict[str, int]]:
+    """The structures that the model was trained for, and how many there are of others."""
+    fit = [np.zeros(0, bool)]
+    strange: set[int] = set()
+    for block in part.blocks():
+        unknown = elements.unknown(block.atomic_numbers)
+        strange |= set(block.atomic_numbers[unknown].tolist())
+        fit.append(np.bincount(block.owners, unknown, len(block)) == 0)
+    keep = np.concatenate(fit)
+    if keep.all():
+        return part, {}
+    if not keep.any():
+        raise HuefieldError(f"every structure contains {elements.complaint(strange)}: train one with these elements")
+    reason = f"contain {elements.complaint(strange)}"
+    return replace(part, indices=part.indices[keep]), {reason: int((~keep).sum())}
+
+
+def _skipping_unknown(block: Block, elements: KnownElements, skip: OnFault) -> Iterator[Block]:
+    """The structures that the model was trained for."""
+    unknown = elements.unknown(block.atomic_numbers)
+    bad = np.unique(block.owners[unknown])
+    for index in bad:
+        atoms = unknown & (block.owners == index)
+        reason = f"it contains {elements.complaint(block.atomic_numbers[atoms].tolist())}"
+        skip(Fault(block.source, int(block.frames[index]), reason))
+    if len(bad) < len(block):
+        yield block.select(~np.isin(np.arange(len(block)), bad)) if len(bad) else block
+
+
+def _joined(blocks: list[Block]) -> Block:
+    first, last = blocks[0].source, blocks[-1].source
+    return joined(blocks, first if first == last else f"{first} to {last}")
+
+
+def _pieces(block: Block) -> Iterator[Block]:
+    """A block cut where it has too many atoms for a chunk."""
+    piece = block.starts[:-1] // CHUNK_ATOMS
+    numbers = np.unique(piece)
+    return iter([block]) if len(numbers) == 1 else (block.select(piece == number) for number in numbers)
+
+
+def _refuse(fault: Fault) -> None:
+    raise BadFrameError(str(fault))

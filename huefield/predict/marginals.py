@@ -1,0 +1,174 @@
+"""Means and variances of single quantities: the marginals of a prediction.
+
+Shapes: n structures, A atoms, M members; a quantity has one row for each structure or for each atom.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from huefield.core.structure import row_ranges
+from huefield.model.calibration import AbstractCalibration
+from huefield.model.joint_calibration import isotropic_var
+from huefield.support.checks import require_non_negative, require_shape
+from huefield.support.errors import HuefieldError
+
+ROUNDING = 1e-5
+"""Rounding of a force component in single precision, relative to the largest force of its structure."""
+
+
+@dataclass(frozen=True, eq=False)
+class Marginals:
+    """One quantity: means and variances of energies, of force components or of stress components."""
+
+    mean: Float[np.ndarray, "*n"]
+    variance: Float[np.ndarray, "*n"]
+    """Total variance: noise plus members."""
+    aleatoric_var: Float[np.ndarray, "*n"] | None = None
+    """Variance of the noise; None where only the total is known."""
+    epistemic_var: Float[np.ndarray, "*n"] | None = None
+    """Variance between members; None where only the total is known."""
+    members: Float[np.ndarray, " M *n"] | None = None
+    """Mean of each member, calibrated; None unless asked for."""
+    factor: Float[np.ndarray, "*n"] | None = None
+    """Factor by which calibration has multiplied the variances; None without a calibration."""
+
+    def __post_init__(self) -> None:
+        for name in ("variance", "aleatoric_var", "epistemic_var", "factor"):
+            found = getattr(self, name)
+            if found is not None:
+                require_shape(name, found, self.mean.shape)
+        if self.members is not None:
+            require_shape("members", self.members, (None, *self.mean.shape))
+
+    def require_variances(self, quantity: str) -> None:
+        """Raise if a variance is negative or NaN."""
+        for name in ("variance", "aleatoric_var", "epistemic_var"):
+            if getattr(self, name) is not None:
+                require_non_negative(f"{name} of {quantity}", getattr(self, name))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Marginals]") -> "Marginals":
+        """The rows of some marginals one after the other; optional fields only where all parts have them."""
+
+        def column(name: str) -> Float[np.ndarray, "*n"] | None:
+            found = [getattr(part, name) for part in parts]
+            known = all(values is not None for values in found)
+            return np.concatenate(found, axis=int(name == "members")) if known else None
+
+        mean, variance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "variance"))
+        optional = (column(name) for name in ("aleatoric_var", "epistemic_var", "members", "factor"))
+        return cls(mean, variance, *optional)
+
+    @property
+    def deviation(self) -> Float[np.ndarray, "*n"]:
+        """Total standard deviation."""
+        return np.sqrt(self.variance)
+
+    def rows(self, which: Bool[np.ndarray, " m"] | Int[np.ndarray, " m"]) -> "Marginals":
+        """Some rows, by a mask or by their numbers."""
+
+        def of(column: Float[np.ndarray, "*n"] | None) -> Float[np.ndarray, "*k"] | None:
+            return None if column is None else column[which]
+
+        members = None if self.members is None else self.members[:, which]
+        noise, spread, factor = of(self.aleatoric_var), of(self.epistemic_var), of(self.factor)
+        return Marginals(self.mean[which], self.variance[which], noise, spread, members, factor)
+
+    def calibrated(self, calibration: AbstractCalibration | None) -> "Marginals":
+        """With calibrated variances; both parts of a variance get the same factor."""
+        if calibration is None:
+            return self
+        before = isotropic_var(self.variance)
+        factor = np.divide(calibration(before), before, out=np.ones(before.shape), where=before > 0)
+        return self._scaled(factor)
+
+    def uncalibrated(self) -> "Marginals":
+        """As the model predicts them without its calibration."""
+        if self.factor is None:
+            return self
+        return replace(self._scaled(1.0 / self.factor), factor=None)
+
+    def finite(self) -> Bool[np.ndarray, " n"]:
+        """Rows in which every number is finite."""
+        good = np.ones(len(self.mean), bool)
+        for column in (self.mean, self.variance, self.aleatoric_var, self.epistemic_var, self.factor):
+            if column is not None:
+                good &= np.isfinite(column).reshape(len(good), -1).all(1)
+        return good
+
+    def _scaled(self, factor: Float[np.ndarray, "*n"]) -> "Marginals":
+        """With variances times a factor, and members accordingly farther from their mean."""
+        noise, spread = (None if v is None else v * factor for v in (self.aleatoric_var, self.epistemic_var))
+        members = None if self.members is None else self.mean + np.sqrt(factor) * (self.members - self.mean)
+        whole = factor if self.factor is None else factor * self.factor
+        return Marginals(self.mean, self.variance * factor, noise, spread, members, whole)
+
+
+class Means(NamedTuple):
+    """Means of energy, forces and stress of some structures, where no variances were asked for."""
+
+    energy: Float[np.ndarray, " n"]
+    forces: Float[np.ndarray, "A 3"]
+    stress: Float[np.ndarray, "n 3 3"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class EnergyForcesMarginals:
+    """Marginals of energy, forces and stress of one structure or of many."""
+
+    energy: Marginals
+    """[n], in eV."""
+    forces: Marginals
+    """[A, 3], in eV/Å."""
+    stress: Marginals | None = None
+    """[n, 3, 3], in eV/Å³, NaN for structures that have none; None unless asked for."""
+    joint_nll: Float[np.ndarray, " n"] | None = None
+    """Negative log-likelihood of the observed energy and forces together; None without a noise model."""
+
+    @classmethod
+    def joined(
+        cls, parts: "Sequence[EnergyForcesMarginals]", order: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]
+    ) -> "EnergyForcesMarginals":
+        """The structures of some batches, sorted.
+
+        Args:
+            parts: marginals of the batches.
+            order: for each structure of the result, its number among those of the batches.
+            sizes: atoms of the structures of the batches, one batch after the other.
+        """
+        ends = np.cumsum(sizes)
+        atoms = row_ranges((ends - sizes)[order], ends[order])
+        stress = [part.stress for part in parts if part.stress is not None]
+        joint = [part.joint_nll for part in parts if part.joint_nll is not None]
+        return cls(
+            Marginals.joined([part.energy for part in parts]).rows(order),
+            Marginals.joined([part.forces for part in parts]).rows(atoms),
+            Marginals.joined(stress).rows(order) if stress else None,
+            np.concatenate(joint)[order] if joint else None,
+        )
+
+    def select(self, keep: Bool[np.ndarray, " n"], owners: Int[np.ndarray, " A"]) -> "EnergyForcesMarginals":
+        """The structures that a mask keeps."""
+        stress = None if self.stress is None else self.stress.rows(keep)
+        joint = None if self.joint_nll is None else self.joint_nll[keep]
+        return EnergyForcesMarginals(self.energy.rows(keep), self.forces.rows(keep[owners]), stress, joint)
+
+    def finite(self, owners: Int[np.ndarray, " A"], has_stress: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
+        """Structures for which every number is finite, apart from stresses that do not exist."""
+        good = self.energy.finite() & (np.bincount(owners, ~self.forces.finite(), len(has_stress)) == 0)
+        return good if self.stress is None else good & (self.stress.finite() | ~has_stress)
+
+    def without_rounding(self, owners: Int[np.ndarray, " A"]) -> "EnergyForcesMarginals":
+        """With zero variance for force components that vanish by symmetry, where members differ by rounding alone."""
+        if self.forces.aleatoric_var is None or self.forces.epistemic_var is None:
+            raise HuefieldError("rounding is removed from both parts of the variance, but the parts are not known")
+        largest = np.zeros(len(self.energy.mean))
+        np.maximum.at(largest, owners, np.abs(self.forces.mean).max(1))
+        vanishing = np.sqrt(self.forces.uncalibrated().variance) < ROUNDING * largest[owners, None]
+        kept = ~((self.forces.aleatoric_var == 0) & vanishing)
+        variances = {"variance": self.forces.variance * kept, "epistemic_var": self.forces.epistemic_var * kept}
+        return replace(self, forces=replace(self.forces, **variances))
