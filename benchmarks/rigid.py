@@ -16,11 +16,14 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import numpy as np
-from huefield.predict.predicting import batches_of, prepared
 from study import HERE
 
 from huefield.core.rigid import internal_motions, rigid_motions
+from huefield.core.structure import Block
+from huefield.data.batches.prepared import Prepared
+from huefield.data.batches.shapes import GrowingShapes
 from huefield.model.modelfile import load
+from huefield.predict.batches import batches_of
 from huefield.reproduce.plan import RUN, Job, MiniSize
 from huefield.reproduce.rows import rows_named
 from huefield.reproduce.sources import SMALL, source_named
@@ -65,10 +68,15 @@ def measured(job: Job, out: Path) -> dict[str, float]:
     """Means over structures."""
     ensemble = load(job.folder(out) / RUN / "model.safetensors")
     parts = job.source.test_parts(MiniSize().config(job, out).data.load())
-    data = prepared(ensemble, parts[job.source.tests[0].part].share(range(MOST)))
+
+    def isolated(block: Block) -> np.ndarray:
+        return np.bincount(block.owners, ensemble.isolated_energies(block.atomic_numbers), len(block))
+
+    cutoff = ensemble.members.potential.atomic_config.cutoff_angstrom
+    data = Prepared.of(parts[job.source.tests[0].part].share(range(MOST)), cutoff, isolated)
     joint = eqx.filter_jit(lambda model, graph: model.joint(graph).distribution)
     found, net, true = [], [], []
-    for indices, batch in batches_of(data):
+    for indices, batch in batches_of(data, GrowingShapes()):
         distribution = jax.device_get(joint(ensemble, batch.graph))
         for place in range(len(indices)):
             rows = np.flatnonzero(np.asarray(batch.graph.partition.structure_index) == place)
