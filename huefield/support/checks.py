@@ -1,6 +1,6 @@
-"""Checks of input that say what was wrong, what was found and where.
+"""Checks of input with messages that give the expected and the actual value and its position.
 
-Shapes are always checked. Values are checked where they are known: inside compiled code they are not.
+Shapes are always checked. Values are not known inside compiled code and are checked outside only.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from huefield.support.errors import HuefieldError
 
 
 class NotFiniteError(HuefieldError):
-    """A number is NaN or infinite where it must not be."""
+    """A number that must be finite is NaN or infinite."""
 
 
 def is_concrete(array: Any) -> bool:
-    """Whether the values of an array are known now, outside of compiled code."""
+    """Whether the values of an array are known, as they are outside compiled code."""
     return not isinstance(array, jax.core.Tracer) and hasattr(array, "dtype")
 
 
@@ -45,7 +45,7 @@ def require_positive(name: str, array: Any, *, hint: str = "") -> None:
 
 
 def require_within(name: str, array: Any, lowest: int, highest: int) -> None:
-    """Raise if any value lies outside of lowest ... highest, naming the first."""
+    """Raise if any value lies outside lowest ... highest, naming the first."""
     _require(name, array, lambda a: (a >= lowest) & (a <= highest), f"between {lowest} and {highest}", "")
 
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writing of files, and locks of folders."""
 
 import errno
 import fcntl
@@ -16,9 +16,9 @@ from huefield.support.errors import HuefieldError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``, and move it there when the block ends well.
+    """Yield a temporary path in the same folder, and move it to ``path`` when the block succeeds.
 
-    If the block fails, or the process dies in it, ``path`` is what it was before; a failure leaves nothing behind.
+    If the block fails or the process dies, ``path`` keeps its old content. A failed block leaves no temporary file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
@@ -37,51 +37,51 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def require_writable(folder: Path) -> None:
-    """Make a folder, or raise ``OSError`` at once where a file could not be written into it later."""
+    """Create a folder if needed, and raise ``OSError`` if files cannot be written into it."""
     if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{folder} is a file, but should be a folder to write into: choose another name")
+        raise NotADirectoryError(f"{folder} is a file, but a folder is needed: choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
         pass
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def append_bytes(file: io.RawIOBase, content: bytes) -> None:
-    """Write all of it into an unbuffered file, which may take less at once than it is given, as on a full disk."""
+    """Write all bytes to an unbuffered file, which may accept fewer at a time, for example on a full disk."""
     left = memoryview(content)
     while len(left):
         taken = file.write(left)
         if not taken:
-            raise OSError(errno.EIO, "the file takes nothing more")
+            raise OSError(errno.EIO, "the file accepts no more bytes")
         left = left[taken:]
 
 
 def refusal(error: OSError, path: Path) -> tuple[str, str]:
-    """Why the system refused to write to ``path``, and what people can do about it."""
+    """Reason why the system refused to write to ``path``, and what to do about it."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         there = next(folder for folder in path.absolute().parents if folder.exists())
         free = shutil.disk_usage(there).free / 1e6
-        return f"the disk is full, or your share of it ({free:.1f} MB free)", "make room"
+        return f"the disk is full, or your quota is used up ({free:.1f} MB free)", "make room"
     if error.errno == errno.EFBIG:
-        return "a file may not grow so large here (see ulimit -f)", "allow it"
-    return str(error.strerror or error), "mend that"
+        return "the file exceeds the size limit (see ulimit -f)", "raise the limit"
+    return str(error.strerror or error), "solve this problem"
 
 
 LOCK = ".lock"
 
 
 class FolderInUseError(HuefieldError):
-    """Another process is at work in a folder."""
+    """Another process uses a folder."""
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Keep a folder for this process while the block runs; raise where another process has it."""
+    """Lock a folder for this process while the block runs; raise if another process has locked it."""
     with (folder / LOCK).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,7 +94,7 @@ def alone_in(folder: Path) -> Iterator[None]:
 
 
 def require_free(folder: Path) -> None:
-    """Raise where another process has a folder for itself; one that is not there is free."""
+    """Raise if another process has locked a folder; a folder that does not exist is free."""
     if folder.exists():
         with alone_in(folder):
             pass
@@ -102,7 +102,7 @@ def require_free(folder: Path) -> None:
 
 @contextmanager
 def leaving_no_empty(folder: Path) -> Iterator[None]:
-    """Take a folder away that the block made, and left with nothing in it, when it fails."""
+    """If the block fails, remove a folder that it created and left empty."""
     existed = folder.exists()
 
     def clean() -> None:

@@ -1,4 +1,4 @@
-"""Folders for results, which do not stay behind where there are none."""
+"""Folders for results, which are removed if there are no results."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ from huefield.support.files import LOCK, require_writable
 
 @contextmanager
 def folder_for_results(folder: Path) -> Iterator[None]:
-    """Make a folder to write into while the block runs, or raise ``OSError`` at once where that is not possible.
+    """Create a folder to write into while the block runs; raise ``OSError`` at once if that is not possible.
 
-    If the block fails, folders that were made here go again, unless something was written into them; a lock is nothing.
+    If the block fails, folders that were created here are removed, unless they contain more than a lock.
     """
     made = [each for each in (folder, *folder.parents) if not each.exists()]
 

@@ -1,4 +1,4 @@
-"""Values as JSON has them."""
+"""Conversion of values to JSON types."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -8,12 +8,12 @@ import numpy as np
 
 
 def plain_fields(value: Any) -> dict[str, object]:
-    """The fields of a dataclass as JSON has them."""
+    """Fields of a dataclass as JSON types."""
     return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
 
 
 def rounded(value: Any, digits: int) -> Any:
-    """What :func:`plain` gives, with so many significant digits of each number that is not whole."""
+    """Result of :func:`plain` with floats rounded to this number of significant digits."""
     found = plain(value)
     if isinstance(found, dict):
         return {key: rounded(item, digits) for key, item in found.items()}
@@ -23,7 +23,7 @@ def rounded(value: Any, digits: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Lists, dictionaries, strings and numbers, with None in place of NaN and infinity."""
+    """The value as lists, dictionaries, strings and numbers, with None in place of NaN and infinity."""
     if is_dataclass(value):
         return plain_fields(value)
     if isinstance(value, Mapping):

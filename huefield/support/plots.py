@@ -1,4 +1,4 @@
-"""Drawings on axes that the caller owns. Colours can be told apart with any colour vision (Okabe and Ito)."""
+"""Plots on axes of the caller, in colours for all kinds of colour vision (Okabe and Ito)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,16 +16,16 @@ EPISTEMIC = "#0072B2"
 TRUTH = "#7A7A7A"
 OBSERVED = "#D55E00"
 MODELS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Colours of models, one after the other."""
+"""Colours of the first, second, ... model."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""Of models too: either of the two tells them apart."""
+"""Markers of the first, second, ... model."""
 
-Values = Float[np.ndarray, " n"]
+Line = Float[np.ndarray, " n"]
 
 
 @contextmanager
 def publication_style() -> Iterator[None]:
-    """Type and lines for a figure across two columns of a journal."""
+    """Fonts and line widths for a figure across two columns of a journal."""
     style: dict[Any, Any] = {
         "font.size": 8,
         "axes.titlesize": 8,
@@ -48,11 +48,11 @@ def publication_style() -> Iterator[None]:
         yield
 
 
-def draw_bands(ax: Axes, x: Values, mean: Values, aleatoric: Values, epistemic: Values, *, widths: float = 2.0) -> None:
-    """A mean with its noise band inside the band of the total uncertainty; what is between them is epistemic.
+def draw_bands(ax: Axes, x: Line, mean: Line, aleatoric: Line, epistemic: Line, *, widths: float = 2.0) -> None:
+    """Mean with bands of the aleatoric and the total uncertainty; their difference is epistemic.
 
-    ``aleatoric`` and ``epistemic`` are standard deviations; bands reach ``widths`` of them to each side. A band of no
-    width anywhere is left out.
+    ``aleatoric`` and ``epistemic`` are standard deviations; bands extend ``widths`` of them to each side. A band
+    without width is not drawn.
     """
     total = np.hypot(aleatoric, epistemic)
     bands = (
@@ -66,8 +66,8 @@ def draw_bands(ax: Axes, x: Values, mean: Values, aleatoric: Values, epistemic: 
     ax.plot(x, mean, color=MEAN, label="mean")
 
 
-def draw_uncertainties(ax: Axes, x: Values, aleatoric: Values, epistemic: Values) -> None:
-    """Both standard deviations on a logarithmic scale. One that is zero everywhere is left out."""
+def draw_uncertainties(ax: Axes, x: Line, aleatoric: Line, epistemic: Line) -> None:
+    """Both standard deviations on a logarithmic scale; one that is zero everywhere is not drawn."""
     for values, color, name in ((aleatoric, ALEATORIC, "aleatoric"), (epistemic, EPISTEMIC, "epistemic")):
         if np.any(values > 0):
             ax.plot(x, np.where(values > 0, values, np.nan), color=color, label=name)

@@ -1,7 +1,7 @@
-"""Named arrays and some text in one safetensors file with a checksum: what models and checkpoints are written as.
+"""Named arrays and metadata in one safetensors file with a checksum, the format of models and checkpoints.
 
-The metadata of the file has ``format`` (what kind of file it is), whatever else is given, and ``sha256``, the digest of
-the whole file with these 64 characters replaced by zeros. Safetensors itself does not notice flipped bits.
+The metadata have ``format`` (the kind of file), further entries of the caller, and ``sha256``, the digest of the whole
+file with these 64 characters replaced by zeros. Safetensors itself does not detect flipped bits.
 """
 
 import hashlib
@@ -20,11 +20,11 @@ _BLANK = "0" * 64
 
 
 class TensorFileError(HuefieldError):
-    """A file cannot be used; the message says which and why."""
+    """A file cannot be used; the message names the file and the reason."""
 
 
 def format_file(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str], mark: str) -> bytes:
-    """The content of a file of the format ``mark``. Equal arrays and metadata make equal files."""
+    """Content of a file with the format ``mark``. Equal arrays and metadata give equal bytes."""
     contiguous = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in tensors.items()}
     content = format_tensors(contiguous, {**metadata, "format": mark, "sha256": _BLANK})
     blank = _with_sorted_header(content)
@@ -33,10 +33,10 @@ def format_file(tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str], 
 
 
 def checked_metadata(path: Path, content: bytes, mark: str, kind: str) -> dict[str, str]:
-    """The metadata of a file, if it is whole and of the format ``mark``; ``kind`` is what people call such a file."""
+    """Metadata of a file, after a check of its format ``mark`` and its checksum; ``kind`` names it in messages."""
     metadata, expected_size = _header(path, content, kind)
     if metadata.get("format") != mark:
-        raise TensorFileError(f"{path}: not a huefield {kind} (a safetensors file, but without our mark)")
+        raise TensorFileError(f"{path}: not a huefield {kind}, but another safetensors file")
     if len(content) != expected_size:
         raise TensorFileError(
             f"{path}: the file is damaged: it has {len(content)} bytes but should have {expected_size}; copy it again"
@@ -49,7 +49,7 @@ def checked_metadata(path: Path, content: bytes, mark: str, kind: str) -> dict[s
 
 
 def tensors_in(path: Path, content: bytes) -> dict[str, np.ndarray]:
-    """The arrays of a file."""
+    """Arrays of a file."""
     try:
         return parse_tensors(content)
     except SafetensorError as error:
@@ -57,7 +57,7 @@ def tensors_in(path: Path, content: bytes) -> dict[str, np.ndarray]:
 
 
 def _with_sorted_header(content: bytes) -> bytes:
-    """The same safetensors file with the keys of its header in order."""
+    """The safetensors file with sorted header keys."""
     length = int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8 : 8 + length]), sort_keys=True, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
@@ -65,12 +65,12 @@ def _with_sorted_header(content: bytes) -> bytes:
 
 
 def _digest_entry(digest: str) -> bytes:
-    """How the checksum stands in the header; the same text inside a string there has its quotes escaped."""
+    """The checksum as it appears in the header; inside a JSON string the quotes would be escaped."""
     return f'"sha256":"{digest}"'.encode()
 
 
 def _header(path: Path, content: bytes, kind: str) -> tuple[dict[str, str], int]:
-    """The metadata of a safetensors file and the size that its header says the file has."""
+    """Metadata of a safetensors file, and the size of the file according to its header."""
     length = int.from_bytes(content[:8], "little")
     try:
         header = json.loads(content[8 : 8 + length])
@@ -80,5 +80,5 @@ def _header(path: Path, content: bytes, kind: str) -> tuple[dict[str, str], int]
         return metadata, 8 + length + max(ends, default=0)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError):
         raise TensorFileError(
-            f"{path}: not a huefield {kind}, or one whose beginning is damaged or cut off ({len(content)} bytes)"
+            f"{path}: not a huefield {kind}, or one that is damaged or cut off ({len(content)} bytes)"
         ) from None

@@ -192,7 +192,7 @@ def test_an_earlier_evaluation_is_replaced_as_a_whole(
 def test_a_file_in_place_of_a_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "afile").write_text("")
     said = run("evaluate", folder / "mine.safetensors", folder / "waters.xyz", "--out", tmp_path / "afile", fails=True)
-    assert "is a file, but should be a folder to write into" in said
+    assert "is a file, but a folder is needed" in said
     said = run("evaluate", folder, folder / "waters.xyz", "--out", tmp_path / "out", fails=True)
     assert "this is a folder; name the model file" in said
 

@@ -128,7 +128,7 @@ def test_what_a_file_does_not_take_at_once_is_given_to_it_again() -> None:
     append_bytes(file, b"all of it")
     append_bytes(file, b"")
     assert file.taken == b"all of it"
-    with pytest.raises(OSError, match="the file takes nothing more"):
+    with pytest.raises(OSError, match="the file accepts no more bytes"):
         append_bytes(Reluctant(4), b"all of it")
 
 
