@@ -190,7 +190,7 @@ def _models_and_data(paths: list[Path] | None, predictions: list[Path] | None) -
 
 def _opened(data: Path, reader: str | None, part: str | None, usual_part: str) -> "Part":
     from huefield.data.dataset import open_part
-    from huefield.training.inputs import is_run, part_of_run
+    from huefield.data.runs import is_run, part_of_run
 
     if is_run(data):
         _refuse(True, reader=reader)

@@ -38,7 +38,7 @@ from huefield.support.checks import NotFiniteError, require_finite
 from huefield.support.config import FrozenConfig, explain
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
-from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
+from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, format_of, tensors_in
 from huefield.support.trees import named_arrays, with_arrays
 
 T = TypeVar("T", bound=FrozenConfig)
@@ -47,6 +47,7 @@ FORMAT_VERSION = 2
 """The newest version that can be read. Calibrated ensembles are written as version 2, which programs that know only
 version 1 refuse instead of ignoring the calibration; all others are written as version 1."""
 PRECISIONS = ("float32", "float64")
+SWAPPED = "if it has structures, check the order of the arguments: the model comes before the data"
 COPY_AGAIN = "copy the file again from its source, or train the model again"
 
 
@@ -94,7 +95,9 @@ def load(
         raise HuefieldError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
     path = Path(path)
     if path.is_dir():
-        raise ModelFileError(f"{path}: this is a folder; name the model file, such as {path / 'model.safetensors'}")
+        raise ModelFileError(
+            f"{path}: this is a folder, but a model file is needed, such as {path / 'model.safetensors'}; {SWAPPED}"
+        )
     content = path.read_bytes()
     metadata = _checked_metadata(path, content)
     try:
@@ -139,7 +142,7 @@ def _checked_metadata(path: Path, content: bytes) -> dict[str, str]:
     try:
         metadata = checked_metadata(path, content, FORMAT, "model")
     except TensorFileError as error:
-        raise ModelFileError(str(error)) from None
+        raise ModelFileError(str(error) + ("" if format_of(path) else f"; {SWAPPED}")) from None
     _check_entries(path, metadata)
     return metadata
 

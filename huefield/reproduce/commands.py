@@ -2,11 +2,11 @@
 
 import shlex
 
+from huefield.data.runs import CONFIG
 from huefield.reproduce.plan import RUN, PaperSize, TablePlan
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.training.config import to_yaml
-from huefield.training.inputs import CONFIG
 
 SCRIPT = "members.sh"
 

@@ -5,9 +5,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from huefield.data.runs import DIGESTS, inputs_folder
 from huefield.reproduce.plan import RUN, AbstractSize, Job
 from huefield.training.config import TrainConfig
-from huefield.training.inputs import DIGESTS, inputs_folder
 
 PLACES = {"data", "start_from"}
 """Settings that name files; results do not depend on them."""

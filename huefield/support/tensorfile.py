@@ -17,6 +17,8 @@ from safetensors.numpy import save as format_tensors
 from huefield.support.errors import HuefieldError
 
 _BLANK = "0" * 64
+LONGEST_HEADER = 100_000_000
+"""Bytes of the longest header that safetensors permits."""
 
 
 class TensorFileError(HuefieldError):
@@ -46,6 +48,17 @@ def checked_metadata(path: Path, content: bytes, mark: str, kind: str) -> dict[s
     if len(digest) != len(_BLANK) or hashlib.sha256(blank).hexdigest() != digest:
         raise TensorFileError(f"{path}: the file is damaged: its content does not match its checksum; copy it again")
     return metadata
+
+
+def format_of(path: Path) -> str | None:
+    """The format mark of a file that :func:`format_file` made, found in its header; None for all other files."""
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)) if length <= LONGEST_HEADER else {}
+        return str(header["__metadata__"]["format"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def tensors_in(path: Path, content: bytes) -> dict[str, np.ndarray]:

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 
 from huefield.data.batches.prepared import Prepared
+from huefield.data.runs import CONFIG, DIGESTS, changed_parts
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load, save
 from huefield.support.errors import HuefieldError
@@ -14,7 +15,7 @@ from huefield.support.files import alone_in, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig
 from huefield.training.feed import prepare
-from huefield.training.inputs import CONFIG, DIGESTS, changed_parts, member_folder, recorded_config
+from huefield.training.inputs import member_folder, recorded_config
 from huefield.training.job import cutoff_of, references_for
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import OnTrainingEvent

@@ -5,34 +5,22 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences
+from huefield.data.runs import CONFIG, DIGESTS, changed_parts, inputs_folder
 from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config, to_yaml
 
-CONFIG, DIGESTS = "config.yaml", "digests.json"
 DECISIVE = ("train", "validation")
 """Parts of the data that the parameters depend on."""
-HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
 
 
 def member_folder(out: Path, member: int) -> Path:
     """Folder of a member that is trained alone."""
     return out / f"member-{member}"
-
-
-def digest(part: Part) -> str:
-    """A hash of all structures and labels."""
-    hasher = hashlib.sha256()
-    for block in part.blocks():
-        for name in HASHED:
-            hasher.update(np.ascontiguousarray(getattr(block, name)).tobytes())
-    return hasher.hexdigest()
 
 
 def fingerprint(config: TrainConfig, members: range, digests: dict[str, str]) -> dict[str, Any]:
@@ -53,51 +41,9 @@ def write_inputs(
     write_bytes(folder / DIGESTS, (json.dumps(digests, indent=1) + "\n").encode())
 
 
-def inputs_folder(run: Path) -> Path:
-    """The folder with the inputs of a run: its own, or that of the first member that was trained alone."""
-    found = next((each for each in (run, *sorted(run.glob("member-*"))) if (each / CONFIG).is_file()), None)
-    if found is None:
-        raise FileNotFoundError(f"{run} has no {CONFIG}: it is not the folder of a run")
-    return found
-
-
-def is_run(path: Path) -> bool:
-    """Whether a path is the folder of a run, of all members or of members that were trained one by one."""
-    try:
-        inputs_folder(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
 def recorded_config(folder: Path) -> TrainConfig:
     """The configuration in the folder of a run."""
     return parse_config((folder / CONFIG).read_text(), str(folder / CONFIG))
-
-
-def changed_parts(parts: Parts, folder: Path) -> list[str]:
-    """Names of decisive parts that differ from those that the run in a folder was trained with."""
-    expected = json.loads((folder / DIGESTS).read_text())
-    return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
-
-
-def part_of_run(path: Path, name: str) -> Part:
-    """A part of the data of a run, such as ``validation``, after a check that the data have not changed.
-
-    Args:
-        path: folder of the run.
-        name: name of the part.
-    """
-    folder = inputs_folder(path)
-    parts = recorded_config(folder).data.load()
-    if name not in parts:
-        raise HuefieldError(f"the data of {path} have no part {name!r}, but {', '.join(parts)}: choose one with --part")
-    for changed in changed_parts(parts, folder):
-        raise HuefieldError(
-            f"the {changed} data of {path} have changed since the run, so that training and test data may be mixed: "
-            "name a file instead"
-        )
-    return parts[name]
 
 
 def with_elements(config: TrainConfig, part: Part, saved: Ensemble | None) -> TrainConfig:

@@ -26,6 +26,7 @@ from ase.data import chemical_symbols
 from huefield.data.dataset import Part
 from huefield.data.readers.base import Remark
 from huefield.data.references import TAG, AtomicReferences, EnergyChunk, GivenReferences
+from huefield.data.runs import CONFIG, digest
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.support.errors import HuefieldError
@@ -36,7 +37,7 @@ from huefield.training.datachecks import label_warnings, overview, require_usabl
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import Feed, prepare, validation_batches
 from huefield.training.initial import initial_ensemble, order_keys
-from huefield.training.inputs import CONFIG, DECISIVE, digest, fingerprint, member_folder, with_elements, write_inputs
+from huefield.training.inputs import DECISIVE, fingerprint, member_folder, with_elements, write_inputs
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.reports import OnTrainingEvent

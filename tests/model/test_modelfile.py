@@ -275,7 +275,7 @@ class TestNotOurs:
             huefield.load(tmp_path / "nowhere.hue")
 
     def test_a_folder_is_named_with_what_to_do(self, tmp_path: Path) -> None:
-        with refused(tmp_path, r"this is a folder; name the model file, such as .*model\.safetensors"):
+        with refused(tmp_path, r"this is a folder, but a model file is needed, such as .*model\.safetensors"):
             huefield.load(tmp_path)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
+from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, format_of, tensors_in
 
 PATH = Path("some/file")
 ARRAYS = {"b.weight": np.arange(6.0).reshape(2, 3), "a": np.array(7), "empty": np.zeros((0, 2), np.float32)}
@@ -49,3 +49,13 @@ def test_every_truncation_and_extension_is_noticed() -> None:
 def test_a_file_of_another_kind_is_told_apart() -> None:
     with pytest.raises(TensorFileError, match="not a huefield model"):
         checked_metadata(PATH, CONTENT, "other mark", "model")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [(CONTENT, "mark"), (CONTENT[:-1], "mark"), (b"3\n\nH 0 0 0\n", None), (b"", None), (b"\2\0\0\0\0\0\0\0[]", None)],
+)
+def test_the_format_is_found_without_the_arrays(content: bytes, expected: str | None, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    assert format_of(tmp_path / "file") == expected
+    assert format_of(tmp_path) is None

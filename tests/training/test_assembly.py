@@ -10,11 +10,11 @@ import pytest
 
 import huefield
 from huefield import HuefieldError
+from huefield.data.runs import CONFIG
 from huefield.support.files import alone_in
 from huefield.training import assemble, train
 from huefield.training.assembly import SAME_EV
 from huefield.training.checkpoint import CHECKPOINTS
-from huefield.training.inputs import CONFIG
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates
 from tests.training.helpers import config_for, write_waters
 from tests.training.test_train import largest_difference, model_of

@@ -20,6 +20,7 @@ from ase.io.formats import UnknownFileTypeError, filetype, get_ioformat, open_wi
 
 from huefield.data.readers.base import Fault, UnreadableFileError
 from huefield.support.errors import HuefieldError
+from huefield.support.tensorfile import format_of
 
 LAST_WORDS = {"vasp-xml": b"</modeling>"}
 """The end of a complete file, for formats of which ASE silently reads an incomplete one."""
@@ -55,6 +56,11 @@ class Image:
 
 def ase_format_of(path: Path, *, cure: str = STATE_FORMAT) -> str:
     """ASE's name of a file's format; ``cure`` ends the error message for an unknown format."""
+    if path.is_file() and (mark := format_of(path)) is not None:
+        raise UnreadableFileError(
+            f"{path} is a {mark} file, but a file of structures is needed here: check the order of the arguments, the "
+            "model comes before the data"
+        )
     plain = path.with_suffix("") if path.suffix in (".gz", ".bz2", ".xz") else path
     if plain.suffix.lower() in (".xyz", ".extxyz"):
         return "extxyz"

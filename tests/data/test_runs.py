@@ -5,11 +5,18 @@ import numpy as np
 import pytest
 
 from huefield.data.dataset import open_part
+from huefield.data.opening import open_data
+from huefield.data.runs import is_run, part_of_run
+from huefield.support.errors import HuefieldError
 from huefield.training import train
-from huefield.training.inputs import is_run, part_of_run
 from tests.training.helpers import POTENTIAL, config_for, write_waters
 
 VANILLA = {"potential": POTENTIAL, "noise": {"kind": "vanilla"}}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +34,19 @@ def test_the_validation_data_of_a_run(run: Path, data: Path) -> None:
     expected = open_part("all", [data]).block(np.array(chosen))
     found = part_of_run(run, "validation")
     np.testing.assert_array_equal(found.block(np.arange(len(found))).positions, expected.positions)
+
+
+def test_the_folder_of_a_run_is_opened_like_a_file(run: Path) -> None:
+    found, expected = open_data(run, usual_part="validation"), part_of_run(run, "validation")
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    assert open_data(str(run), part="train").name == "train"
+
+
+@pytest.mark.parametrize(("content", "message"), [("- 1\n", "does not name the data"), ("data: {kind: x}\n", "kind")])
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(HuefieldError, match=rf"config.yaml.*{message}"):
+        part_of_run(tmp_path, "test")
 
 
 def test_parts_that_are_not_there(run: Path, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""Structures from whatever people have: atoms in memory, files, a store, or the folder of a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from ase import Atoms
+
+from huefield.core.structure import joined
+from huefield.data.dataset import Part, open_part
+from huefield.data.readers.ase_files import AseReader
+from huefield.data.readers.detect import ReaderConfig, read_atoms
+from huefield.data.runs import is_run, part_of_run
+from huefield.support.errors import HuefieldError
+
+DataSource: TypeAlias = Part | Atoms | Sequence[Atoms] | str | Path | Sequence[str | Path]
+"""A part of a data set, ASE atoms with labels, files, one store, or the folder of a run."""
+IN_MEMORY = "atoms in memory"
+
+
+def open_data(
+    data: DataSource, *, part: str | None = None, usual_part: str = "test", reader: ReaderConfig | None = None
+) -> Part:
+    """Open structures.
+
+    Args:
+        data: see :data:`DataSource`.
+        part: name of the part, if ``data`` is the folder of a run.
+        usual_part: name of the part of a run if ``part`` is None.
+        reader: how to read files or the labels of atoms; None to find out.
+    """
+    if isinstance(data, Part):
+        _require_none("part", part, "the data are a part already")
+        _require_none("reader", reader, "the data are read already")
+        return data
+    items = [data] if isinstance(data, str | Path | Atoms) else list(data)
+    if not items:
+        raise HuefieldError("there are no structures: the list is empty")
+    if all(isinstance(each, Atoms) for each in items):
+        _require_none("part", part, "it selects a part of the data of a run")
+        return _atoms_part([each for each in items if isinstance(each, Atoms)], reader)
+    if not all(isinstance(each, str | Path) for each in items):
+        kinds = ", ".join(sorted({type(each).__name__ for each in items}))
+        raise HuefieldError(f"structures are ase.Atoms or paths of files, but these are {kinds}")
+    paths = [Path(each) for each in items if isinstance(each, str | Path)]
+    if len(paths) == 1 and is_run(paths[0]):
+        _require_none("reader", reader, "the run records how its data are read")
+        return part_of_run(paths[0], part or usual_part)
+    _require_none("part", part, f"{paths[0]} is not the folder of a run")
+    return open_part(", ".join(map(str, paths)), paths, reader)
+
+
+def _atoms_part(atoms: list[Atoms], reader: ReaderConfig | None) -> Part:
+    if reader is not None and not isinstance(reader, AseReader):
+        raise HuefieldError(f"the reader of atoms in memory has the kind 'ase', but this one is {reader.kind!r}")
+    block = joined(list(read_atoms(atoms, reader, source=IN_MEMORY)), IN_MEMORY)
+    return Part(IN_MEMORY, block, np.arange(len(block)))
+
+
+def _require_none(name: str, value: object, why: str) -> None:
+    if value is not None:
+        raise HuefieldError(f"{name} has no effect here: {why}")

@@ -1,0 +1,78 @@
+"""The data of a run, found through the configuration and the digests that its folder records."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from huefield.data.dataset import DataConfig, Part, Parts
+from huefield.support.config import explain
+from huefield.support.errors import HuefieldError
+from huefield.support.yamlfile import parse_yaml
+
+CONFIG, DIGESTS = "config.yaml", "digests.json"
+HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
+
+
+def digest(part: Part) -> str:
+    """A hash of all structures and labels."""
+    hasher = hashlib.sha256()
+    for block in part.blocks():
+        for name in HASHED:
+            hasher.update(np.ascontiguousarray(getattr(block, name)).tobytes())
+    return hasher.hexdigest()
+
+
+def inputs_folder(run: Path) -> Path:
+    """The folder with the inputs of a run: its own, or that of the first member that was trained alone."""
+    found = next((each for each in (run, *sorted(run.glob("member-*"))) if (each / CONFIG).is_file()), None)
+    if found is None:
+        raise FileNotFoundError(f"{run} has no {CONFIG}: it is not the folder of a run")
+    return found
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run, of all members or of members that were trained one by one."""
+    try:
+        inputs_folder(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def changed_parts(parts: Parts, folder: Path) -> list[str]:
+    """Names of decisive parts that differ from those that the run in a folder was trained with."""
+    expected = json.loads((folder / DIGESTS).read_text())
+    return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
+
+
+def part_of_run(path: Path, name: str) -> Part:
+    """A part of the data of a run, such as ``validation``, after a check that the data have not changed.
+
+    Args:
+        path: folder of the run.
+        name: name of the part.
+    """
+    folder = inputs_folder(path)
+    parts = _recorded_data(folder).load()
+    if name not in parts:
+        raise HuefieldError(f"the data of {path} have no part {name!r}, but {', '.join(parts)}: choose one with --part")
+    for changed in changed_parts(parts, folder):
+        raise HuefieldError(
+            f"the {changed} data of {path} have changed since the run, so that training and test data may be mixed: "
+            "name a file instead"
+        )
+    return parts[name]
+
+
+def _recorded_data(folder: Path) -> DataConfig:
+    source = str(folder / CONFIG)
+    content = parse_yaml((folder / CONFIG).read_text(), source)
+    if not isinstance(content, dict) or "data" not in content:
+        raise HuefieldError(f"{source} does not name the data of the run: name a file of structures instead")
+    try:
+        return TypeAdapter[DataConfig](DataConfig).validate_python(content["data"])
+    except ValidationError as error:
+        raise HuefieldError(explain(error, f"{source}: data")) from None
