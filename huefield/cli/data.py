@@ -1,4 +1,4 @@
-"""``huefield data``: convert files to packed stores, and look at what is in them."""
+"""``huefield data``: convert files to packed stores, and describe stores and files."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ ReaderOption = Annotated[
     str | None,
     typer.Option(
         help="How to read: a kind (ase, md17, ani1x, transition1x) or JSON with its settings, such as "
-        '\'{"kind": "ase", "energy_unit": "hartree"}\'. Without it each file is looked at.'
+        '\'{"kind": "ase", "energy_unit": "hartree"}\'. By default the kind is detected from each file.'
     ),
 ]
 
@@ -34,14 +34,16 @@ class StorePrecision(StrEnum):
 
 @app.command()
 def convert(
-    paths: Annotated[list[Path], typer.Argument(metavar="SRC... DEST", help="Files, and the store NAME.hues.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="SRC... DEST", help="Files to convert, and the store NAME.hues to write.")
+    ],
     reader: ReaderOption = None,
     precision: Annotated[
-        StorePrecision, typer.Option(help="Of positions and forces; float32 halves the store.")
+        StorePrecision, typer.Option(help="Precision of positions and forces; float32 halves the size.")
     ] = StorePrecision.FLOAT64,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave bad frames out, and list them.")] = False,
-    resume: Annotated[bool, typer.Option(help="Go on with an interrupted conversion, or throw it away.")] = True,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a store that exists.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip bad frames and list them in faults.txt.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume an interrupted conversion, or delete it.")] = True,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing store.")] = False,
 ) -> None:
     """Convert files of structures to a packed store."""
     if len(paths) < 2:
@@ -68,15 +70,15 @@ def convert(
             raise typer.Exit(ExitCode.INTERRUPTED) from stopped
     typer.echo(f"Wrote {done.path}: {done.structures} structures, {done.atoms} atoms")
     if done.resumed:
-        typer.echo(f"{done.resumed} structures came from an interrupted conversion")
+        typer.echo(f"{done.resumed} structures were converted before an interruption")
     if done.left_out:
-        typer.echo(f"The reader left out {done.left_out} structures by its rules, such as rows without labels")
+        typer.echo(f"Left out by the reader: {done.left_out} structures, such as rows without labels")
     if done.faults:
-        typer.echo(f"Bad frames left out: {done.faults}, listed in {done.path / 'faults.txt'}")
+        typer.echo(f"Bad frames skipped: {done.faults}, listed in {done.path / 'faults.txt'}")
 
 
 def parse_reader(text: str | None) -> "ReaderConfig | None":
-    """A reader from the name of its kind, or from JSON."""
+    """The reader from its kind or from JSON."""
     if text is None:
         return None
     import json
@@ -101,10 +103,10 @@ def parse_reader(text: str | None) -> "ReaderConfig | None":
 
 @app.command()
 def info(
-    path: Annotated[Path, typer.Argument(help="A store, or a file that readers know.")],
+    path: Annotated[Path, typer.Argument(help="A store, or a file of structures.")],
     reader: ReaderOption = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the distributions into this PNG file.")] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Check every byte of a store first.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Verify all checksums of a store first.")] = False,
 ) -> None:
     """Describe a store or file: counts, ranges, duplicates, and units that look wrong."""
     from huefield.data.info import draw_summary, look_into

@@ -1,4 +1,4 @@
-"""What packed structures are made of: counts of elements and formulas, for millions of structures at a time.
+"""Element counts and formulas of packed structures, fast enough for millions of them.
 
 Shapes: n structures, A atoms of all of them together, one structure after the other (as in
 :class:`huefield.core.structure.Block`), Z elements.
@@ -13,11 +13,11 @@ from jaxtyping import Int, Int32, Int64, Shaped, UInt8
 from huefield.support.errors import HuefieldError
 
 RUN_ATOMS = 1_000_000
-"""Atoms that are worked on at a time, so that temporary arrays stay small however many structures there are."""
+"""Atoms that are processed at a time, so that temporary arrays stay small."""
 
 
 def runs(sizes: Int[np.ndarray, " n"], atoms: int = RUN_ATOMS) -> Iterator[tuple[slice, slice]]:
-    """Successive structures with at most ``atoms`` atoms (or one larger structure), with the rows of their atoms."""
+    """Slices of successive structures with at most ``atoms`` atoms (or one larger structure), and of their atoms."""
     starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
     first = 0
     while first < len(sizes):
@@ -28,7 +28,7 @@ def runs(sizes: Int[np.ndarray, " n"], atoms: int = RUN_ATOMS) -> Iterator[tuple
 
 
 def require_packed(sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"]) -> None:
-    """Raise unless the atoms are as many as the sizes say."""
+    """Raise unless the sizes add up to the number of atoms."""
     if len(sizes) and sizes.min() < 0:
         raise HuefieldError(f"sizes must not be negative, but structure {int(sizes.argmin())} has size {sizes.min()}")
     if int(sizes.sum()) != len(atomic_numbers):
@@ -55,12 +55,12 @@ def symbol(number: int) -> str:
 def element_counts(
     sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"], elements: Sequence[int]
 ) -> Int32[np.ndarray, "n Z"]:
-    """How many atoms of each element each structure has.
+    """The number of atoms of each element in each structure.
 
     Args:
         sizes: atoms of each structure.
         atomic_numbers: elements of all atoms, one structure after the other.
-        elements: atomic numbers that the columns stand for; each element that occurs must be among them.
+        elements: atomic numbers of the columns; all elements of the structures must be among them.
     """
     require_packed(sizes, atomic_numbers)
     names = [symbol(number) for number in elements]
@@ -86,7 +86,7 @@ def element_counts(
 def formula_index(
     sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"]
 ) -> tuple[tuple[str, ...], Int64[np.ndarray, " n"]]:
-    """The different formulas in alphabetical order, and which of them each structure has."""
+    """The distinct formulas in alphabetical order, and the index of each structure's formula."""
     elements = present_elements(atomic_numbers)
     counts = element_counts(sizes, atomic_numbers, elements)
     _, first, index = np.unique(_row_codes(counts), return_index=True, return_inverse=True)
@@ -104,7 +104,7 @@ def formulas(sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A
 
 
 def hill_formula(counts: Mapping[int, int]) -> str:
-    """The formula in Hill's order: C, H, then the alphabet; without carbon the alphabet alone. 1 is left out."""
+    """The formula in Hill's order: C, H, then alphabetical; all alphabetical without carbon; no counts of 1."""
     atoms = {symbol(number): count for number, count in counts.items() if count}
     first = [name for name in ("C", "H") if name in atoms] if "C" in atoms else []
     order = first + sorted(set(atoms) - set(first))
@@ -112,7 +112,7 @@ def hill_formula(counts: Mapping[int, int]) -> str:
 
 
 def _row_codes(counts: Int32[np.ndarray, "n Z"]) -> Int64[np.ndarray, " n"]:
-    """A number for each row; equal rows have equal numbers, different rows different ones."""
+    """A number for each row: equal for equal rows, different for different rows."""
     codes, kinds = np.zeros(len(counts), np.int64), 1
     for column in counts.T:
         values = int(column.max(initial=0)) + 1

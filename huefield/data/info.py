@@ -1,4 +1,4 @@
-"""What is in a store or file, in lines and in pictures."""
+"""Description of a store or file, as lines and as a figure."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,11 @@ BINS = 60
 
 @dataclass(frozen=True, eq=False)
 class Info:
-    """What was found at a path."""
+    """Description of a store or file."""
 
     path: Path
     store: Store | None
-    """None for a file."""
+    """The store; None for a file."""
     summary: DataSummary
     faults: list[Fault]
     """Frames of a file that cannot be used."""
@@ -35,30 +35,30 @@ class Info:
     """Remarks of the reader of a file."""
 
     def lines(self) -> list[str]:
-        """Everything, for people."""
+        """The lines that ``huefield data info`` prints."""
         lines = describe(self.summary)
         if self.store is not None:
             lines = [*_store_lines(self.store), *lines]
         if self.left_out:
             count, reason = sum(part.count for part in self.left_out), self.left_out[0].reason
-            lines.append(f"left out          {count} by rules, such as: {reason}")
+            lines.append(f"left out          {count} by the reader: {reason}")
         lines += [f"remark            {remark}" for remark in self.remarks]
         if self.faults:
-            lines.append(f"bad frames        {len(self.faults)}, such as: {self.faults[0]}")
+            lines.append(f"bad frames        {len(self.faults)}, the first: {self.faults[0]}")
         return lines
 
 
 def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = False) -> Info:
-    """Look at all structures of a store or file once.
+    """Describe a store or file in one pass over its structures.
 
     Args:
         path: a store, or a file that readers know.
-        reader: how to read a file; None to find out from it.
-        verify: whether to check every byte of a store first.
+        reader: how to read a file; None to find out from the file.
+        verify: whether to verify all checksums of a store first.
     """
     store = Store.open(path) if is_store(path) else None
     if verify and store is None:
-        raise HuefieldError(f"{path} is no store, so it has no checksums to verify: leave --verify out, or convert it")
+        raise HuefieldError(f"{path} is not a store and has no checksums: omit --verify, or convert it to a store")
     if verify and store is not None:
         store.verify()
     faults: list[Fault] = []
@@ -72,7 +72,7 @@ def _store_lines(store: Store) -> list[str]:
     made, manifest = store.provenance, store.manifest
     lines = [f"store             {store.path}, {manifest.precision}, by huefield {made.huefield}"]
     if manifest.left_out:
-        lines.append(f"left out          {manifest.left_out} by rules of the readers")
+        lines.append(f"left out          {manifest.left_out} by the readers")
     if manifest.faults:
         lines.append(f"bad frames        {manifest.faults}, left out, listed in {store.path / 'faults.txt'}")
     return lines
@@ -96,29 +96,29 @@ def draw_summary(summary: DataSummary, title: str) -> Figure:
 
 
 def draw_sizes(ax: Axes, summary: DataSummary) -> None:
-    """How many structures have so many atoms."""
+    """Histogram of the number of atoms in a structure."""
     ax.bar(np.arange(len(summary.sizes)), summary.sizes, width=1.0, color=EPISTEMIC)
     ax.set(xlabel="atoms in a structure", ylabel="structures", xlim=(summary.smallest - 1, len(summary.sizes)))
     ax.locator_params(axis="x", integer=True)
 
 
 def draw_elements(ax: Axes, summary: DataSummary) -> None:
-    """How many atoms of each element there are, of the commonest ones."""
+    """Number of atoms of the most frequent elements."""
     shown = dict(list(summary.elements.items())[:SHOWN_ELEMENTS])
-    more = f" ({SHOWN_ELEMENTS} commonest)" if len(summary.elements) > SHOWN_ELEMENTS else ""
+    more = f" ({SHOWN_ELEMENTS} most frequent)" if len(summary.elements) > SHOWN_ELEMENTS else ""
     ax.bar(list(shown), list(shown.values()), color=EPISTEMIC)
     ax.set(ylabel="atoms", yscale="log", ylim=(0.5, None), xlabel="element" + more)
 
 
 def draw_labels(ax: Axes, summary: DataSummary) -> None:
-    """What fraction of the structures has which labels."""
+    """Fraction of structures with each label."""
     counts = [summary.with_energy, summary.with_forces, summary.with_stress, summary.periodic]
     ax.bar(["energy", "forces", "stress", "periodic"], np.array(counts) / summary.structures, color=TRUTH)
     ax.set(ylabel="fraction of structures", ylim=(0, 1.05))
 
 
 def draw_distribution(ax: Axes, values: Distribution, name: str, what: str, *, scale: str = "linear") -> None:
-    """A histogram of the sample of a distribution."""
+    """Histogram of the sample of a distribution."""
     ax.set(xlabel=name, ylabel=f"{what} in sample")
     if not values.count:
         ax.text(0.5, 0.5, "none", transform=ax.transAxes, ha="center", color=TRUTH)

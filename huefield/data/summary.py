@@ -1,18 +1,18 @@
-"""What is in a data set: counts, ranges, duplicates, and units that look wrong. One pass over blocks of structures.
+"""Summary of a data set: counts, ranges, duplicates, and units that look wrong. One pass over blocks of structures.
 
-Memory does not grow with the data, but for 8 bytes a structure to find duplicates. Units are judged by rules of thumb
-that hold for most matter; each says "looks like", never more:
+Memory is constant except for 8 bytes per structure, which find duplicates. Units are judged by rules of thumb that hold
+for most matter, so each hint only says "look like":
 
-- Energies. All-electron total energies follow the Thomas-Fermi law, E = −0.7687 Z^(7/3) hartree for an atom, to within
-  0.64 to 0.95 of it for every element. If the median ratio of the energies to the sum of that law lies in this range in
-  hartree, kcal/mol or kJ/mol instead of in eV, they look like that unit. Energies relative to atoms are in none of the
-  ranges, those of valence electrons only (pseudopotentials) seldom: Cl and Cu in eV look like hartree.
-- Forces. In matter at 300 K to 1000 K the median force on an atom is 0.3 to 3 eV/Å, whatever a few wild frames have.
-  Above 6 it looks like kcal/mol/Å or kJ/mol/Å. If the root mean square of a component, in which a few strained frames
-  among relaxed ones count, is below 0.05 it looks like hartree/bohr (or like relaxed structures).
-- Lengths. The shortest distance of a structure, divided by the sum of the covalent radii of its two atoms, is about 1
-  in all bonded matter. If its median is above 1.5 lengths look like bohr, below 0.4 like nm. Noble gases, pairs across
-  a cell's faces and structures of two atoms (scans of their distance) do not count.
+- Energies. All-electron total energies are 0.64 to 0.95 of the Thomas-Fermi energy of the atoms, −0.7687 Z^(7/3)
+  hartree each, for every element. If the median ratio is in this range in hartree, kcal/mol or kJ/mol instead of eV,
+  energies look like that unit. Energies relative to atoms are in none of the ranges. Energies of valence electrons only
+  (pseudopotentials) rarely are: Cl and Cu in eV look like hartree.
+- Forces. At 300 K to 1000 K the median force on an atom is 0.3 to 3 eV/Å; a few extreme frames do not change the
+  median. Above 6, forces look like kcal/mol/Å or kJ/mol/Å. If the root mean square of a component is below 0.05, forces
+  look like hartree/bohr (or like relaxed structures).
+- Lengths. The shortest distance in a structure, divided by the sum of the covalent radii of the two atoms, is about 1
+  in bonded matter. If the median is above 1.5, lengths look like bohr; below 0.4, like nm. Noble gases, pairs across a
+  cell's faces and structures of two atoms (distance scans) do not count.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV
 from huefield.data.splits.duplicates import block_hashes
 
 SAMPLE = 50_000
-"""Values of a distribution that are kept."""
+"""Number of values in the sample of a distribution."""
 DISTANCES_PER_BLOCK = 256
 NOBLE_GASES = (2, 10, 18, 36, 54, 86)
 PER_HARTREE = {
@@ -43,14 +43,14 @@ MAX_NUMBER = 256
 
 
 class Distribution:
-    """Values that come in parts: their range exactly, and a random sample of them."""
+    """The exact range of values that arrive in parts, and a random sample of them."""
 
     def __init__(self) -> None:
         self.count, self.minimum, self.maximum, self._squares = 0, np.inf, -np.inf, 0.0
         self._values, self._keys = np.zeros(0), np.zeros(0)
 
     def add(self, values: Float[np.ndarray, " v"], *, rng: np.random.Generator) -> None:
-        """Take values in. Each draws a number; the values with the smallest ones are the sample."""
+        """Add values. Each value draws a random number; the values with the smallest numbers form the sample."""
         if not values.size:
             return
         self.count += values.size
@@ -63,12 +63,12 @@ class Distribution:
 
     @property
     def sample(self) -> Float[np.ndarray, " v"]:
-        """The values that were kept."""
+        """The random sample."""
         return self._values
 
     @property
     def median(self) -> float:
-        """Of the sample; NaN if there is none."""
+        """Median of the sample; NaN if it is empty."""
         return float(np.median(self._values)) if self.count else float("nan")
 
     @property
@@ -79,14 +79,14 @@ class Distribution:
 
 @dataclass(frozen=True, eq=False)
 class DataSummary:
-    """What was found in a data set."""
+    """Counts and distributions of a data set."""
 
     structures: int
     atoms: int
     elements: dict[str, int]
-    """Atoms of each element, the most frequent first."""
+    """Number of atoms of each element, the most frequent first."""
     sizes: Int[np.ndarray, " s"]
-    """How many structures have so many atoms; the last entry counts all that are larger."""
+    """Histogram: entry i is the number of structures with i atoms; the last entry includes all larger ones."""
     smallest: int
     largest: int
     with_energy: int
@@ -95,26 +95,26 @@ class DataSummary:
     periodic: int
     groups: int
     duplicates: int
-    """Structures that are the same as an earlier one: atoms in their order, positions and cell to 0.0001 Å."""
+    """Structures equal to an earlier one: same atoms in the same order, positions and cell equal to 0.0001 Å."""
     energy_per_atom: Distribution
     thomas_fermi_ratio: Distribution
-    """Energies divided by the Thomas-Fermi law in hartree."""
+    """Energies divided by the Thomas-Fermi energy in hartree."""
     force_component: Distribution
     force_norm: Distribution
     shortest_distance: Distribution
     shortest_ratio: Distribution
-    """Shortest distances divided by the sum of covalent radii, of a part of the structures."""
+    """Shortest distances divided by the sum of covalent radii, for a sample of the structures."""
 
     @property
     def hints(self) -> list[str]:
-        """Which units look wrong, and why."""
+        """Units that look wrong, with the reason."""
         return unit_hints(
             self.thomas_fermi_ratio.median, self.force_norm.median, self.force_component.rms, self.shortest_ratio.median
         )
 
 
 def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> DataSummary:
-    """Look at all structures once; ``rng`` chooses the values that distributions keep."""
+    """Summarise all structures in one pass; ``rng`` draws the samples of distributions."""
     energy, law, component, norm, distance, ratio = (Distribution() for _ in range(6))
     counts = dict.fromkeys(("structures", "atoms", "with_energy", "with_forces", "with_stress", "periodic"), 0)
     sizes, numbers = np.zeros(MAX_SIZE + 1, np.int64), np.zeros(MAX_NUMBER, np.int64)
@@ -160,10 +160,10 @@ def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> DataSumma
 
 
 def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float, shortest_ratio: float) -> list[str]:
-    """Say which units look wrong (see the module); NaN stands for what is not known.
+    """Units that look wrong (see the module); NaN stands for an unknown argument.
 
     Args:
-        thomas_fermi_ratio: median of the energies divided by the Thomas-Fermi law in hartree.
+        thomas_fermi_ratio: median of the energies divided by the Thomas-Fermi energy in hartree.
         force_median: median force on an atom.
         force_rms: root mean square of a component of the forces.
         shortest_ratio: median of the shortest distances divided by the sum of covalent radii.
@@ -172,14 +172,14 @@ def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float,
     for unit, factor in PER_HARTREE.items():
         if unit != "eV" and 0.64 <= thomas_fermi_ratio / factor <= 0.95:
             hints.append(
-                f"energies look like {unit}, not eV, unless they are of valence electrons only: they are what all "
-                f"electrons have in {unit}"
+                f"energies look like {unit}, not eV, unless they include valence electrons only: they are as large as "
+                f"all-electron energies in {unit}"
             )
     if force_median > LARGE_FORCE:
         hints.append(f"forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is {force_median:.3g}")
     if 0 < force_rms < SMALL_FORCE:
         hints.append(
-            f"forces look like hartree/bohr, not eV/Å, unless structures are relaxed: their root mean square is "
+            f"forces look like hartree/bohr, not eV/Å, unless the structures are relaxed: their root mean square is "
             f"{force_rms:.3g}"
         )
     for unit, looks in (("bohr", shortest_ratio > 1.5), ("nm", shortest_ratio < 0.4)):
@@ -189,13 +189,13 @@ def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float,
 
 
 def thomas_fermi_hartree(block: Block) -> Float[np.ndarray, " n"]:
-    """The sum over atoms of −0.7687 Z^(7/3)."""
+    """The Thomas-Fermi energy: the sum of −0.7687 Z^(7/3) over the atoms of each structure."""
     atoms = -0.7687 * block.atomic_numbers.astype(float) ** (7 / 3)
     return np.bincount(block.owners, atoms, minlength=len(block))
 
 
 def shortest_pairs(block: Block, *, rng: np.random.Generator) -> Float[np.ndarray, "p 2"]:
-    """The shortest distance [Å], and the smallest one relative to covalent radii, of some structures of a block."""
+    """The shortest distance [Å], and the shortest relative to covalent radii, for a sample of structures."""
     chosen = rng.permutation(np.flatnonzero(block.sizes > 2))[:DISTANCES_PER_BLOCK]
     starts, found = block.starts, []
     for index in chosen:
@@ -210,7 +210,7 @@ def shortest_pairs(block: Block, *, rng: np.random.Generator) -> Float[np.ndarra
 
 
 def describe(summary: DataSummary) -> list[str]:
-    """A summary in lines for people."""
+    """The lines that ``huefield data info`` prints."""
 
     def span(values: Distribution, unit: str) -> str:
         if not values.count:
@@ -220,13 +220,13 @@ def describe(summary: DataSummary) -> list[str]:
     n = summary.structures
     missing = {"energy": summary.with_energy, "forces": summary.with_forces, "stress": summary.with_stress}
     return [
-        f"structures        {n}, of them {summary.periodic} periodic",
+        f"structures        {n} ({summary.periodic} periodic)",
         f"atoms             {summary.atoms}, {summary.smallest} to {summary.largest} in a structure",
         "elements          " + ", ".join(f"{symbol} {count}" for symbol, count in summary.elements.items()),
         f"groups            {summary.groups or 'none'}",
         f"energy per atom   {span(summary.energy_per_atom, 'eV')}",
         f"force on an atom  {span(summary.force_norm, 'eV/Å')}",
-        f"shortest distance {span(summary.shortest_distance, 'Å')} (of a part of the structures)",
+        f"shortest distance {span(summary.shortest_distance, 'Å')} (in a sample of structures)",
         "without labels    " + ", ".join(f"{name} {n - count}" for name, count in missing.items()),
         f"duplicates        {summary.duplicates}",
         *(f"suspicious        {hint}" for hint in summary.hints),

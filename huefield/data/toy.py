@@ -20,7 +20,7 @@ from huefield.support.config import FrozenConfig
 
 
 class ToyProcess(FrozenConfig):
-    """The process and the observations; the defaults are the paper's."""
+    """The Gaussian process and its observations, with the paper's values as defaults."""
 
     amplitude: float = Field(0.2, gt=0, description="α, standard deviation of the noise")
     length_scale: float = Field(0.5, gt=0, description="ℓ, over which the noise varies")

@@ -213,7 +213,7 @@ def test_the_program_converts_and_says_what_it_did(sources: list[Path], tmp_path
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "677 structures" in result.output
-    assert "Bad frames left out: 3" in result.output
+    assert "Bad frames skipped: 3" in result.output
     assert Store.open(tmp_path / "a.hues").manifest.precision == "float32"
     assert CliRunner().invoke(app, ["convert", str(tmp_path / "a.hues")]).exit_code == 2
 

@@ -18,7 +18,7 @@ def test_the_picture_has_six_panels_and_says_what_there_is_none_of() -> None:
     figure = draw_summary(summarise([block], rng=np.random.default_rng(0)), "some")
     names = [ax.get_xlabel() for ax in figure.axes]
     assert names[0] == "atoms in a structure"
-    assert names[1] == "element (12 commonest)"
+    assert names[1] == "element (12 most frequent)"
     assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["none"]
 
 
@@ -30,7 +30,7 @@ def test_a_name_with_dollars_is_no_formula() -> None:
 
 def test_only_stores_can_be_verified(tmp_path: Path) -> None:
     (tmp_path / "a.xyz").write_text("1\n\nH 0 0 0\n")
-    with pytest.raises(ValueError, match=r"a\.xyz is no store, so it has no checksums to verify: leave --verify out"):
+    with pytest.raises(ValueError, match=r"a\.xyz is not a store and has no checksums: omit --verify"):
         look_into(tmp_path / "a.xyz", verify=True)
 
 

@@ -145,7 +145,7 @@ def test_forces_of_a_soft_metal_in_other_units_are_suspected(per_ev: float, susp
 def test_valence_energies_that_look_like_hartree_are_excused_in_the_hint() -> None:
     chlorine = -0.7687 * 17 ** (7 / 3)  # hartree by the law; a pseudopotential leaves -14.9
     (hint,) = unit_hints(-14.9 * HARTREE_EV / chlorine, 1.0, 1.0, 1.0)
-    assert "energies look like hartree, not eV, unless they are of valence electrons only" in hint
+    assert "energies look like hartree, not eV, unless they include valence electrons only" in hint
 
 
 REAL = sorted(path for suffix in ("xyz", "h5") for path in DATA.rglob(f"*.{suffix}"))

@@ -1,9 +1,9 @@
-"""Data sets that come with huefield, made by ``huefield data make``, and the file format they are in.
+"""Data sets that come with huefield, made by ``huefield data make``, and their file format.
 
 A file is an npz archive without pickled objects: ``sizes``, ``atomic_numbers`` (uint8), ``positions`` and ``forces``
 (float32, Å and eV/Å), ``energies`` (float64, eV), ``groups`` and ``splits`` (indices into ``group_names`` and
-``split_names``), ``atom_numbers`` and ``atom_energies`` (free atoms, eV), and ``provenance`` (JSON). Structures were
-labelled at the stored single precision positions, so that a label is exact for what is read.
+``split_names``), ``atom_numbers`` and ``atom_energies`` (isolated atoms, eV), and ``provenance`` (JSON). Labels were
+computed at the stored positions in single precision, so that they are exact for the positions that are read.
 """
 
 import json
@@ -25,7 +25,7 @@ DEFAULT_LEVEL_OF_THEORY = "gfn2-xtb"
 
 @dataclass(frozen=True, eq=False)
 class SplitData:
-    """A data set in its splits, with the energies of free atoms and the story of how it was made."""
+    """A data set in its splits, with energies of isolated atoms and its provenance."""
 
     blocks: dict[str, Block]
     atom_energies: dict[int, float]
@@ -47,7 +47,7 @@ class SplitData:
 
 
 def write_splits(path: Path, data: SplitData) -> None:
-    """Write a data set, whole or not at all."""
+    """Write a data set atomically."""
     blocks = list(data.blocks.values())
     names = [name for block in blocks for name in block.groups]
     group_names, groups = np.unique(np.array(names, np.str_), return_inverse=True)
@@ -83,7 +83,7 @@ def read_splits(path: Path) -> SplitData:
         return SplitData(blocks, atoms, json.loads(content["provenance"].tobytes()))
     except (BadZipFile, KeyError, EOFError, ValueError, IndexError) as error:
         raise HuefieldError(
-            f"{path} is no data set of huefield, or is damaged ({error}); make or copy it again"
+            f"{path} is not a data set of huefield, or is damaged ({error}); make or copy it again"
         ) from error
 
 
@@ -103,7 +103,7 @@ def load_bundled(split: str, *, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) 
 
 
 def bundled(*, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) -> SplitData:
-    """A bundled data set with all that belongs to it."""
+    """A bundled data set with all its splits."""
     if level_of_theory not in bundled_levels_of_theory():
         raise HuefieldError(
             f"no data set at the level of theory {level_of_theory!r} comes with huefield; there are "
@@ -119,7 +119,7 @@ def _resource(level_of_theory: str) -> Any:
 
 
 def _block(content: dict[str, np.ndarray], groups: np.ndarray, keep: np.ndarray, source: str) -> Block:
-    """The kept structures of the arrays of a file."""
+    """The structures of a mask, from the arrays of a file."""
     sizes = content["sizes"].astype(np.int64)
     atoms, n = np.repeat(keep, sizes), int(keep.sum())
     return Block(

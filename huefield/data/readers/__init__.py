@@ -1,4 +1,4 @@
-"""Readers: anybody's files to blocks of structures in eV and Å."""
+"""Readers: files of many formats to blocks of structures in eV and Å."""
 
 from huefield.data.readers.base import BadFrameError as BadFrameError
 from huefield.data.readers.base import Fault as Fault

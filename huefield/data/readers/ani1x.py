@@ -1,6 +1,6 @@
-"""ANI-1x in its official HDF5 layout: one group for each formula, missing values as NaN.
+"""ANI-1x in its official HDF5 layout: one group for each formula, NaN for missing values, no split.
 
-The file has energies in Hartree, forces in Hartree/Å and positions in Å; it ships no split.
+Energies are in Hartree, forces in Hartree/Å, positions in Å.
 """
 
 from collections.abc import Iterator
@@ -19,12 +19,14 @@ from huefield.support.config import FrozenConfig
 class Ani1xReader(FrozenConfig):
     """Reads ANI-1x; the group of a structure is its formula.
 
-    Conformations for which a requested label was not computed (NaN) are left out, and reported as such.
+    Conformations without a requested label (NaN) are left out and reported.
     """
 
     kind: Literal["ani1x"] = "ani1x"
     energy_key: str = Field("wb97x_dz.energy", description="data set with energies in Hartree")
-    forces_key: str | None = Field("wb97x_dz.forces", description="data set with forces in Hartree/Å; None for none")
+    forces_key: str | None = Field(
+        "wb97x_dz.forces", description="data set with forces in Hartree/Å; null for no forces"
+    )
 
     def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
         """Blocks of conformations of one formula, in the order of the file."""
@@ -51,7 +53,7 @@ class Ani1xReader(FrozenConfig):
 
 
 def _without_missing(part: Conformations, notify: Notify) -> Conformations:
-    """The conformations that have all labels; arrays that do not fit together are passed on for the fault they are."""
+    """The conformations that have all labels; arrays of different lengths are passed on, to become faults."""
     labels = [part.energy] if part.forces is None else [part.energy, part.forces]
     n = len(part.rows)
     if any(len(array) != n for array in (part.positions, *labels)):

@@ -1,4 +1,4 @@
-"""What a reader gives: blocks of structures, and faults, which say what could not be read and why."""
+"""The results of readers: blocks of structures, faults, and remarks; and the checks of structures."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -34,16 +34,16 @@ class BadFrameError(HuefieldError):
 
 
 class UnknownUnitsError(HuefieldError):
-    """A file does not say its units and its format does not fix them; the message says how to state them."""
+    """Neither a file nor its format states the units; the message says how to state them."""
 
 
 class UnreadableFileError(HuefieldError):
-    """A file is damaged, or not laid out as its reader expects; the message names it and the place in it."""
+    """A file is damaged, or its layout is not what its reader expects; the message names the file and the place."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Structures that a reader left out by its own rule, such as rows without the label asked for: not faults."""
+    """Structures that a reader left out by its own rule, such as rows without a label; they are not faults."""
 
     source: str
     count: int
@@ -51,7 +51,7 @@ class LeftOut:
 
 
 Frames: TypeAlias = Iterator[Block | Fault]
-"""What every reader yields, in the order of the file."""
+"""Results of every reader, in the order of the file."""
 
 
 @dataclass(frozen=True)
@@ -83,30 +83,30 @@ LengthUnit: TypeAlias = Literal["angstrom", "bohr", "nm"]
 
 @dataclass(frozen=True)
 class Units:
-    """Factors that turn what a file holds into eV, Å, eV/Å and eV/Å³."""
+    """Factors that convert the units of a file to eV, Å, eV/Å and eV/Å³."""
 
     energy: float
     length: float
 
     @classmethod
     def named(cls, energy: EnergyUnit, length: LengthUnit) -> "Units":
-        """Factors of units that go by these names."""
+        """The factors of units by their names."""
         return cls(ENERGY_UNITS_EV[energy], LENGTH_UNITS_ANGSTROM[length])
 
     @property
     def force(self) -> float:
-        """To eV/Å."""
+        """Factor to eV/Å."""
         return self.energy / self.length
 
     @property
     def stress(self) -> float:
-        """To eV/Å³."""
+        """Factor to eV/Å³."""
         return self.energy / self.length**3
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Turn whatever a library says about a damaged file into an error that names the file."""
+    """Turn any exception of a library into an error that names the file."""
     try:
         yield
     except (BadFrameError, UnknownUnitsError, UnreadableFileError, FileNotFoundError, PermissionError):
@@ -117,18 +117,20 @@ def naming(path: Path) -> Iterator[None]:
 
 
 MAX_ROWS = 4096
-"""Conformations that are read at once from arrays."""
+"""Conformations that are read from arrays at a time."""
 
 
 def row_slices(length: int) -> Iterator[slice]:
-    """Consecutive slices of rows that are read at once."""
+    """Consecutive slices of rows, each read at a time."""
     return (slice(start, min(start + MAX_ROWS, length)) for start in range(0, length, MAX_ROWS))
 
 
 def numbers_in(group: h5py.Group | h5py.Dataset, key: str, source: str) -> h5py.Dataset:
-    """The data set ``key`` of a group; an error that says what there is instead if it is not there or no numbers."""
+    """The data set ``key`` of a group; raises if it is absent or not an array of numbers."""
     if not isinstance(group, h5py.Group):
-        raise UnreadableFileError(f"{source} is not a group with the data set {key!r}: the file has another layout")
+        raise UnreadableFileError(
+            f"{source} is not a group with the data set {key!r}: the layout of the file is another one"
+        )
     found = group.get(key)
     if found is None:
         raise UnreadableFileError(f"{source} has no data set {key!r}; it has {', '.join(sorted(group)) or 'nothing'}")
@@ -140,7 +142,7 @@ def numbers_in(group: h5py.Group | h5py.Dataset, key: str, source: str) -> h5py.
 
 @dataclass(frozen=True, eq=False)
 class Conformations:
-    """Rows of arrays that share their atoms, as public HDF5 and npz sets hold them, in eV and Å; not yet checked."""
+    """Conformations of the same atoms in arrays, as in public HDF5 and npz sets; in eV and Å, not yet checked."""
 
     source: str
     atomic_numbers: np.ndarray
@@ -151,7 +153,7 @@ class Conformations:
     group: str = ""
 
     def frames(self) -> Frames:
-        """One block; or one fault for each row, where the arrays do not fit together."""
+        """One block; or one fault for each row if the shapes of the arrays disagree."""
         try:
             self._require_fit()
         except ValueError as error:
@@ -187,7 +189,7 @@ class Conformations:
 
 
 def require_elements(atomic_numbers: np.ndarray) -> None:
-    """Raise unless all atomic numbers are those of elements; before they are squeezed into eight bits."""
+    """Raise unless all atomic numbers are those of elements; to call before a conversion to eight bits."""
     if atomic_numbers.dtype.kind not in "iuf":
         raise HuefieldError(f"atomic numbers must be numbers, but are of type {atomic_numbers.dtype}")
     bad = ~((atomic_numbers >= 1) & (atomic_numbers <= MAX_ATOMIC_NUMBER) & (atomic_numbers % 1 == 0))
@@ -198,18 +200,17 @@ def require_elements(atomic_numbers: np.ndarray) -> None:
 MAX_ATOMIC_NUMBER = 118
 CLOSEST_ANGSTROM = 0.1
 FLAT = 1e-12
-"""Squared volume of unit lattice vectors from which on they are independent."""
+"""Squared volume of unit lattice vectors above which they are linearly independent."""
 LARGE = 64
-"""Atoms from which a tree finds close pairs faster than all pairs do."""
+"""Number of atoms above which a tree finds close pairs faster than a loop over all pairs."""
 
 
 def checked(frames: Iterable[Block | Fault]) -> Frames:
-    """Let good structures pass, and turn bad ones into faults.
+    """Pass good structures on, and turn bad ones into faults.
 
-    Bad are NaN or infinite positions, cells or labels, elements that do not exist, structures without atoms, periodic
-    directions without a lattice vector or with linearly dependent ones, and two atoms in one place (closer than 0.1 Å,
-    within the given cell image).
-    Checks act on whole blocks, so that millions of structures pass quickly.
+    A structure is bad if it has no atoms, unknown elements, NaN or infinite positions, cells or labels, a periodic
+    direction without a lattice vector, linearly dependent lattice vectors, or two atoms closer than 0.1 Å within the
+    given cell image. Checks act on whole blocks, since data sets have millions of structures.
     """
     for item in frames:
         if isinstance(item, Fault):
@@ -224,7 +225,7 @@ def checked(frames: Iterable[Block | Fault]) -> Frames:
 
 
 def fault_reasons(block: Block) -> dict[int, str]:
-    """Why structures of a block cannot be used, by their index; the first reason that applies."""
+    """The first reason for which a structure of a block is bad, by its index."""
     reasons: dict[int, str] = {}
 
     def note(bad: np.ndarray, reason: Callable[[int], str], *, of_atoms: bool = False) -> None:
@@ -253,7 +254,7 @@ def fault_reasons(block: Block) -> dict[int, str]:
 
 
 def _degenerate(block: Block) -> Bool[np.ndarray, " n"]:
-    """Which structures have periodic directions that span no volume (or area)."""
+    """Mask of structures whose periodic directions span no volume (or area)."""
     degenerate = np.zeros(len(block), bool)
     periodic = np.flatnonzero(block.pbc.any(1))
     if not periodic.size:
@@ -268,7 +269,7 @@ def _degenerate(block: Block) -> Bool[np.ndarray, " n"]:
 
 
 def _crowded(block: Block) -> Bool[np.ndarray, " n"]:
-    """Which structures have two atoms in one place."""
+    """Mask of structures with two atoms in one place."""
     crowded, starts = np.zeros(len(block), bool), block.starts[:-1]
     for size in np.unique(block.sizes[block.sizes > 1]):
         members = np.flatnonzero(block.sizes == size)
@@ -281,7 +282,7 @@ def _crowded(block: Block) -> Bool[np.ndarray, " n"]:
 
 
 def _crowded_tree(positions: Float[np.ndarray, "N 3"]) -> bool:
-    """Whether two of many atoms are in one place; a tree is slow where many have the very same positions."""
+    """Whether two of many atoms are in one place. Equal positions are found first: they make a tree slow."""
     if len(np.unique(positions, axis=0)) < len(positions):
         return True
     nearest, _ = cKDTree(positions).query(positions, k=2, distance_upper_bound=CLOSEST_ANGSTROM)
@@ -289,7 +290,7 @@ def _crowded_tree(positions: Float[np.ndarray, "N 3"]) -> bool:
 
 
 def _crowded_rows(positions: Float[np.ndarray, "n N 3"]) -> Bool[np.ndarray, " n"]:
-    """Which of many small structures have two atoms in one place; along x first, where few pairs are that close."""
+    """Mask of small structures with two atoms in one place. Comparing x first leaves few pairs."""
     crowded = np.zeros(len(positions), bool)
     axes = np.ascontiguousarray(positions.transpose(2, 1, 0))
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,4 +1,4 @@
-"""One door to every format: find out what a file is, read it, check it."""
+"""Reading any file: detect its format, read it, check its structures."""
 
 import json
 import zipfile
@@ -38,13 +38,13 @@ OnLeftOut: TypeAlias = Callable[[LeftOut], None] | None
 OnRemark: TypeAlias = Callable[[Remark], None] | None
 
 BUNDLE_FILES = ("metadata.json", "metadata", "metadata.ulm")
-"""What a folder has that is one of ASE's bundle trajectories."""
+"""Files by which a folder is recognised as one of ASE's bundle trajectories."""
 HDF5_SUFFIXES = (".h5", ".hdf5")
 HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 def detect(path: Path) -> ReaderConfig:
-    """The reader for a file, by its suffix and content."""
+    """The reader for a file, from its suffix and content."""
     if path.is_dir():
         if not any((path / name).exists() for name in BUNDLE_FILES):
             raise UnreadableFileError(f"{path} is a folder, and neither a store nor a trajectory: name the files in it")
@@ -165,7 +165,7 @@ def _required(frames: Frames, path: Path, reader: ReaderConfig, notes: list[Left
 
 
 def _detect_hdf5(path: Path) -> Ani1xReader | Transition1xReader:
-    """Tell the two layouts from each other by their first groups."""
+    """Distinguish the two layouts by their first groups."""
     with naming(path), h5py.File(path, "r") as file:
         names = sorted(file)
         if "data" in names:
@@ -175,6 +175,6 @@ def _detect_hdf5(path: Path) -> Ani1xReader | Transition1xReader:
             return Ani1xReader()
         found = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
         raise UnreadableFileError(
-            f"{path} is an HDF5 file of neither layout that is known: transition1x (/data/<formula>/<reaction>) or "
+            f"{path} is an HDF5 file of an unknown layout; known are transition1x (/data/<formula>/<reaction>) and "
             f"ani1x (/<formula>/coordinates); it has {found or 'nothing'}. Convert it to extended xyz or ASE's db"
         )

@@ -1,6 +1,6 @@
 """MD17 and revised MD17: trajectories of one molecule in an npz file, in kcal/mol and Å.
 
-Arrays are read in pieces straight from the archive, so that memory does not grow with the file, and never unpickled.
+Arrays are read from the archive in pieces, so that memory does not grow with the file, and are never unpickled.
 """
 
 import zipfile
@@ -57,12 +57,12 @@ HOW = (
 class Md17Reader(FrozenConfig):
     """Reads MD17, revised MD17 and npz files like them.
 
-    The units are those stated here, else those that the file states in ``e_unit`` and ``r_unit``, else those of the two
-    sets; arrays of other names have no units unless stated.
+    Units are taken from these settings, else from ``e_unit`` and ``r_unit`` of the file, else from the two data sets.
+    Arrays under other names need stated units.
     """
 
     kind: Literal["md17"] = "md17"
-    keys: NpzKeys | None = Field(None, description="names of the arrays; None for those of MD17 or revised MD17")
+    keys: NpzKeys | None = Field(None, description="names of the arrays; null for those of MD17 or revised MD17")
     energy_unit: EnergyUnit | None = Field(None, description="unit of the energies")
     length_unit: LengthUnit | None = Field(None, description="unit of the positions, and of lengths in the forces")
     group: str = Field("", description="group of all structures of the file")
@@ -76,7 +76,7 @@ class Md17Reader(FrozenConfig):
                 yield from part.frames()
 
     def keys_in(self, path: Path, names: set[str]) -> NpzKeys:
-        """The names by which this file goes, of those that are there."""
+        """The names of the arrays in this file."""
         found = ", ".join(sorted(names)) or "nothing"
         if self.keys is not None:
             absent = {name for name in self.keys.model_dump().values() if name is not None} - names
@@ -88,7 +88,7 @@ class Md17Reader(FrozenConfig):
                 return keys if keys.forces in names else keys.model_copy(update={"forces": None})
         raise UnknownUnitsError(
             f"{path} has neither the arrays of MD17 (z, R, E, F) nor those of revised MD17 (nuclear_charges, coords, "
-            f"energies, forces), so that its units are unknown; it has {found}. State them: {HOW}"
+            f"energies, forces), so its units are unknown; it has {found}. State them: {HOW}"
         )
 
     def _units(self, path: Path, archive: zipfile.ZipFile) -> Units:
@@ -98,7 +98,7 @@ class Md17Reader(FrozenConfig):
         if length is None:
             length = _stated(path, archive, "r_unit", LENGTH_NAMES) or ("angstrom" if self.keys is None else None)
         if energy is None or length is None:
-            raise UnknownUnitsError(f"{path} does not say its units. State them: {HOW}")
+            raise UnknownUnitsError(f"{path} does not state its units. State them: {HOW}")
         return Units.named(energy, length)
 
     def _parts(self, path: Path, archive: zipfile.ZipFile, keys: NpzKeys, units: Units) -> Iterator[Conformations]:
@@ -132,13 +132,13 @@ def array_names(archive: zipfile.ZipFile) -> set[str]:
 
 
 def _whole(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """A small array, all at once."""
+    """A small array, read completely."""
     with archive.open(f"{name}.npy") as file:
         return np.lib.format.read_array(file, allow_pickle=False)
 
 
 def _stated(path: Path, archive: zipfile.ZipFile, name: str, known: dict[str, Unit]) -> Unit | None:
-    """The unit that a file states under ``name``; None if it says nothing."""
+    """The unit that a file states under ``name``; None if it states none."""
     if name not in array_names(archive):
         return None
     value = _whole(archive, name)
@@ -189,7 +189,7 @@ class _RowReader:
         return np.frombuffer(content, self.dtype).reshape(shape).astype(float)
 
     def finish(self) -> None:
-        """Read to the end, where the archive compares its checksum."""
+        """Read to the end, where zipfile compares the checksum."""
         if self.file.read(1):
             raise UnreadableFileError(f"{self.path}: array {self.name} is longer than its shape {self.shape} says")
         self.file.close()

@@ -1,7 +1,7 @@
-"""Transition1x in its official HDF5 layout: ``/data/<formula>/<reaction>``, and splits that link to the formulas.
+"""Transition1x in its official HDF5 layout: ``/data/<formula>/<reaction>``, and splits as links to formulas.
 
-A reaction holds every frame that its nudged-elastic-band calculation visited (the path), and again the converged
-reactant, transition state and product. Energies are in eV, positions in Å, forces in eV/Å.
+A reaction holds all frames of its nudged-elastic-band calculation (the path), and the converged reactant, transition
+state and product once more. Energies are in eV, positions in Å, forces in eV/Å.
 """
 
 from collections.abc import Iterator
@@ -36,8 +36,8 @@ class Transition1xReader(FrozenConfig):
     only_final: bool = Field(False, description="reactant, transition state and product only, without the path")
     end_points: Literal["keep", "drop"] = Field(
         "keep",
-        description="keep: reactant, product, then the path, as the official loader has it, so that the two end points "
-        "come twice; drop: the path only",
+        description="keep: reactant, product, then the path, as in the official loader, so that both end points come "
+        "twice; drop: the path only",
     )
 
     def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
@@ -78,12 +78,12 @@ class Transition1xReader(FrozenConfig):
 
 def _group(found: h5py.Group | h5py.Dataset, source: str) -> h5py.Group:
     if not isinstance(found, h5py.Group):
-        raise UnreadableFileError(f"{source} is not a group: the file does not have the layout of Transition1x")
+        raise UnreadableFileError(f"{source} is not a group: the layout of the file is not that of Transition1x")
     return found
 
 
 def _below(table: h5py.Group, place: str, source: str) -> h5py.Group:
-    """The part of a reaction that ``place`` names; the reaction itself if it is empty."""
+    """The subgroup of a reaction that ``place`` names; the reaction itself if ``place`` is empty."""
     name = place.strip("/")
     if name and name not in table:
         raise UnreadableFileError(f"{source} is not in the file; beside it are {', '.join(sorted(table)) or 'nothing'}")

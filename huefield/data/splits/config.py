@@ -1,4 +1,4 @@
-"""Splits by configuration: which kind, and what it needs. None lets a configuration into two parts unnoticed."""
+"""Configuration of splits. No split puts a structure into two parts unnoticed."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -30,12 +30,12 @@ from huefield.support.config import FrozenConfig
 
 @dataclass(frozen=True, eq=False)
 class SplitInputs:
-    """What splits are made from: n structures and, where the data have them, groups and parts."""
+    """Input of a split: n structures and, if the data have them, their groups and parts."""
 
     sizes: Int[np.ndarray, " n"]
     atomic_numbers: UInt8[np.ndarray, " A"]
     hashes: UInt64[np.ndarray, " n"] | None
-    """Of the configurations; None if they are not known, and then shared ones must be allowed."""
+    """Configuration hashes; None if they are unknown, in which case shared structures must be allowed."""
     groups: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
     parts: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
 
@@ -43,7 +43,7 @@ class SplitInputs:
     def from_blocks(
         cls, blocks: Iterable[Block], parts: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
     ) -> "SplitInputs":
-        """Of all structures of the blocks, which are looked at once; ``parts`` are those that the data came with."""
+        """Inputs from all structures, in one pass; ``parts`` are the parts of an official split."""
         sizes, numbers, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)], [np.zeros(0, np.uint64)]
         groups: list[str] = []
         for block in blocks:
@@ -56,88 +56,92 @@ class SplitInputs:
 
 
 class AbstractSplit(FrozenConfig):
-    """A way to split; :meth:`deal` is what differs."""
+    """A kind of split, which :meth:`deal` defines."""
 
-    allow_shared: bool = Field(False, description="whether a configuration may be in two parts; else it is an error")
+    allow_shared: bool = Field(
+        False, description="whether a configuration may be in two parts; otherwise that is an error"
+    )
 
     @abstractmethod
     def deal(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, not checked."""
+        """The split, not checked for shared configurations."""
 
     def make(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, checked for configurations in two parts unless those are allowed."""
+        """The split; raises if a configuration is in two parts and that is not allowed."""
         split = self.deal(inputs)
         if self.allow_shared:
             return split
         if inputs.hashes is None:
             raise SplitError(
-                "cannot tell whether a configuration is in two parts, as there are no hashes: make the inputs with "
-                "SplitInputs.from_blocks, or say allow_shared"
+                "cannot tell whether a configuration is in two parts without hashes: make the inputs with "
+                "SplitInputs.from_blocks, or set allow_shared"
             )
         check_disjoint(split, inputs.hashes)
         return split
 
 
 class RandomSplit(AbstractSplit):
-    """Structures dealt out at random."""
+    """Random assignment of structures to parts."""
 
     kind: Literal["random"] = "random"
     fractions: Fractions
     seed: int = Field(0, ge=0, lt=2**31)
 
     def deal(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, not checked."""
+        """The split, not checked for shared configurations."""
         return random_split(len(inputs.sizes), self.fractions, key=jax.random.key(self.seed))
 
 
 class GroupSplit(AbstractSplit):
-    """Whole groups dealt out at random."""
+    """Random assignment of whole groups to parts."""
 
     kind: Literal["group"] = "group"
     fractions: Fractions
     seed: int = Field(0, ge=0, lt=2**31)
 
     def deal(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, not checked."""
+        """The split, not checked for shared configurations."""
         if inputs.groups is None:
-            raise SplitError("the data name no groups: split at random or by formula")
+            raise SplitError(
+                "the data have no groups (`group` or `config_type` in extended xyz): split at random or by formula"
+            )
         return group_split(inputs.groups, self.fractions, key=jax.random.key(self.seed))
 
 
 class FormulaSplit(AbstractSplit):
-    """Whole formulas dealt out at random, in the proportions of ANI-1x where none are given."""
+    """Random assignment of whole formulas to parts, by default in the proportions of ANI-1x in the paper."""
 
     kind: Literal["formula"] = "formula"
     fractions: Fractions = ANI1X_FRACTIONS
     seed: int = Field(0, ge=0, lt=2**31)
 
     def deal(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, not checked."""
+        """The split, not checked for shared configurations."""
         return formula_split(inputs.sizes, inputs.atomic_numbers, self.fractions, key=jax.random.key(self.seed))
 
 
 class OfficialSplit(AbstractSplit):
-    """The split that the data came with."""
+    """The official split of a data set."""
 
     kind: Literal["official"] = "official"
     rename: dict[str, str] = Field({}, description="other names for parts")
 
     def deal(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, not checked."""
+        """The split, not checked for shared configurations."""
         if inputs.parts is None:
-            raise SplitError("the data came without a split of their own: choose random, group, formula or file")
+            raise SplitError("the data have no official split: choose random, group, formula or file")
         usual = {"val": "validation"} if "val" in set(inputs.parts) else {}  # the name that training looks for
         return official_split(inputs.parts, {**usual, **self.rename})
 
 
 class FileSplit(AbstractSplit):
-    """A split from a file; :func:`huefield.data.splits.files.split_from_file` says how it may be written."""
+    """A split from a file; :func:`huefield.data.splits.files.split_from_file` documents the formats."""
 
     kind: Literal["file"] = "file"
     path: Path
 
     def deal(self, inputs: SplitInputs) -> Split:
-        """The split of these structures, not checked."""
+        """The split, not checked for shared configurations."""
         return split_from_file(self.path, len(inputs.sizes))
 
 

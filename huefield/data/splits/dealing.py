@@ -1,4 +1,4 @@
-"""Whole groups of structures dealt out to parts, so that each part comes as near to its share as groups allow.
+"""Assigning whole groups of structures to parts whose sizes are as close to their targets as groups allow.
 
 Shapes: G groups, P parts.
 """
@@ -8,13 +8,13 @@ from jaxtyping import Bool, Float, Int, Int64
 
 
 def deal_groups(sizes: Int[np.ndarray, " G"], targets: Float[np.ndarray, " P"]) -> Int64[np.ndarray, " G"]:
-    """Deal groups out whole: the part of each group, −1 for none.
+    """The part of each group, −1 for none.
 
-    Small parts choose first; if the targets add to all there is, the last takes the rest.
+    Small parts are filled first; if the targets add up to all structures, the last part takes the rest.
 
     Args:
-        sizes: structures of each of G groups, which are taken in this order.
-        targets: structures that each of P parts should have.
+        sizes: number of structures in each group; groups are tried in this order.
+        targets: number of structures wanted in each part.
     """
     owners = np.full(len(sizes), -1, np.int64)
     everything = targets.sum() > sizes.sum() * (1 - 1e-9)
@@ -26,7 +26,7 @@ def deal_groups(sizes: Int[np.ndarray, " G"], targets: Float[np.ndarray, " P"]) 
 
 
 def _fill(sizes: Int[np.ndarray, " G"], target: float, at_most: int) -> Bool[np.ndarray, " G"]:
-    """Groups that together have about ``target`` structures: one at least, ``at_most`` at most."""
+    """A selection of 1 to ``at_most`` groups with about ``target`` structures in total."""
     chosen, short = np.zeros(len(sizes), bool), target
     for index, size in enumerate(sizes.tolist()):
         if size <= short:
@@ -41,14 +41,14 @@ def _fill(sizes: Int[np.ndarray, " G"], target: float, at_most: int) -> Bool[np.
 def _best_exchange(
     sizes: Int[np.ndarray, " G"], chosen: Bool[np.ndarray, " G"], short: float, at_most: int
 ) -> Int64[np.ndarray, " _"]:
-    """The group to take in, to leave out, or the two to exchange, so that least is ``short``; none if nothing helps."""
+    """The group to add or remove, or the two to exchange, that reduces ``short`` most; none if nothing helps."""
     inside, outside = np.flatnonzero(chosen), np.flatnonzero(~chosen)
     coming = outside[np.argsort(sizes[outside], kind="stable")]
     leaving = np.append(inside, -1) if len(inside) < at_most else inside
     coming = np.insert(coming, 0, -1) if len(inside) > 1 else coming
     if not len(coming):
         return coming
-    sizes = np.append(sizes, 0)  # index −1 stands for no group
+    sizes = np.append(sizes, 0)  # index −1 is no group
     wanted = short + sizes[leaving]
     above = np.searchsorted(sizes[coming], wanted).clip(max=len(coming) - 1)
     candidates = coming[np.stack([above, (above - 1).clip(min=0)])]

@@ -1,4 +1,4 @@
-"""The same configuration twice: a hash of each structure, and pairs with the same hash in different parts.
+"""Duplicate configurations: a hash of each structure, and pairs of equal hashes in different parts.
 
 Shapes: n structures, A atoms of all of them together, one structure after the other.
 """
@@ -20,20 +20,19 @@ def configuration_hashes(
     pbc: Bool[np.ndarray, "n 3"],
     resolution_angstrom: float = 1e-4,
 ) -> UInt64[np.ndarray, " n"]:
-    """A number for each structure, the same for the same elements at the same rounded positions in the same cell.
+    """A hash of each structure: equal for the same elements at the same rounded positions in the same cell.
 
-    Nothing but rounding is forgiven: a structure that is shifted, turned, or has its atoms in another order has another
-    hash. Lattice vectors count where the structure is periodic; labels do not count. Coordinates that differ by less
-    than the resolution mostly, not always, round to the same number. Two different structures have the same hash with
-    a chance of 2⁻⁶⁴.
+    A structure that is shifted, rotated or reordered has another hash. Lattice vectors count in periodic directions;
+    labels do not count. Coordinates that differ by less than the resolution round to the same number in most cases,
+    not in all. Two different structures have the same hash with a probability of 2⁻⁶⁴.
 
     Args:
         sizes: atoms of each structure.
         atomic_numbers: elements of all atoms, one structure after the other.
         positions: of all atoms, [Å].
         cells: lattice vectors in rows, [Å].
-        pbc: directions in which a structure repeats.
-        resolution_angstrom: what coordinates are rounded to.
+        pbc: periodic directions of each structure.
+        resolution_angstrom: step to which coordinates are rounded.
     """
     require_packed(sizes, atomic_numbers)
     hashes = np.empty(len(sizes), np.uint64)
@@ -44,7 +43,7 @@ def configuration_hashes(
         atom_hash = _mixed(place.astype(np.uint64) * np.uint64(256) + atomic_numbers[atoms])
         for coordinate in _rounded("positions", positions[atoms], resolution_angstrom).T:
             atom_hash = _mixed(atom_hash ^ coordinate)
-        totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(atom_hash)])  # modulo 2⁶⁴, hence exact
+        totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(atom_hash)])  # modulo 2⁶⁴, so differences are exact
         here = _mixed(totals[ends] - totals[ends - count])
         repeating = np.flatnonzero(pbc[structures].any(1))
         vectors = np.where(pbc[structures][repeating, :, None], cells[structures][repeating], 0.0)
@@ -60,10 +59,10 @@ def block_hashes(block: Block) -> UInt64[np.ndarray, " n"]:
 
 
 def pairs_across(hashes: UInt64[np.ndarray, " n"], parts: Int[np.ndarray, " n"]) -> Int64[np.ndarray, "2 k"]:
-    """Pairs (i, j) of structures with the same hash, where the part of j comes after that of i.
+    """Pairs (i, j) of structures with the same hash, in which the part of j comes after the part of i.
 
-    Each j stands once, in order, with the first structure of the earliest part that has its hash; structures of part −1
-    are left out.
+    Each j appears once, in order, with the first structure of the earliest part that has its hash. Structures of part
+    −1 are ignored.
     """
     require_shape("hashes", hashes, parts.shape)
     used = np.flatnonzero(parts >= 0)
@@ -75,7 +74,7 @@ def pairs_across(hashes: UInt64[np.ndarray, " n"], parts: Int[np.ndarray, " n"])
 
 
 def _rounded(name: str, lengths: Float[np.ndarray, "*shape"], resolution: float) -> UInt64[np.ndarray, "*shape"]:
-    """Lengths in units of the resolution; −0 and 0 are one."""
+    """Lengths in units of the resolution, as integers; −0 equals 0."""
     require_finite(name, lengths)
     steps = np.rint(lengths.astype(np.float64) / resolution)
     if np.abs(steps).max(initial=0.0) >= 2.0**62:
@@ -84,7 +83,7 @@ def _rounded(name: str, lengths: Float[np.ndarray, "*shape"], resolution: float)
 
 
 def _mixed(values: UInt64[np.ndarray, " k"]) -> UInt64[np.ndarray, " k"]:
-    """A permutation of the 64-bit numbers that looks random (the finaliser of SplitMix64, Steele et al. 2014)."""
+    """A pseudo-random permutation of the 64-bit numbers (the finaliser of SplitMix64, Steele et al. 2014)."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

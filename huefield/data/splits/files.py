@@ -16,12 +16,12 @@ from huefield.support.config import explain
 def split_from_file(path: str | Path, n: int | None = None) -> Split:
     """Read a split from a file.
 
-    The file is JSON (what :meth:`Split.save` wrote, or lists of indices from 0 by part name), npz (arrays of indices by
+    The file is JSON (written by :meth:`Split.save`, or lists of indices from 0 by part name), npz (arrays of indices by
     part name), or txt (the name of a part on each line, one line per structure, empty for a structure in no part).
 
     Args:
         path: the file.
-        n: how many structures there are; None to believe the file, if it says so.
+        n: number of structures; None to take it from the file, if it has it.
     """
     path = Path(path)
     readers = {".json": _read_json, ".npz": _read_npz, ".txt": _read_names}
@@ -30,7 +30,7 @@ def split_from_file(path: str | Path, n: int | None = None) -> Split:
             raise SplitError(f"a split file ends in one of {list(readers)}, not in {path.suffix!r}")
         split = readers[path.suffix](path, n)
         if n not in (None, split.num_structures):
-            raise SplitError(f"the split is of {split.num_structures} structures, but the data have {n}")
+            raise SplitError(f"the split has {split.num_structures} structures, but the data have {n}")
     except SplitError as error:
         raise SplitError(f"{path}: {error}") from None
     return split
@@ -38,7 +38,7 @@ def split_from_file(path: str | Path, n: int | None = None) -> Split:
 
 def _from_lists(parts: Mapping[str, Int[np.ndarray, " _"]], n: int | None) -> Split:
     if n is None:
-        raise SplitError("the file has indices, but does not say of how many structures: pass n")
+        raise SplitError("the file has indices, but not the number of structures: pass n")
     return Split(parts, n, SplitOrigin(method="file"))
 
 

@@ -1,9 +1,8 @@
-"""Which structures are for training, which for validation, which for testing.
+"""Splits of structures into parts for training, validation and testing.
 
-A :class:`Split` names parts and holds the indices of their structures; how it was made is written with it. Splits are
-made from arrays: the makers know neither files nor stores. The same configuration in two parts makes a test too easy:
-:func:`check_disjoint` finds such pairs by their hashes, :func:`without_shared` takes them out. What
-:mod:`huefield.data.splits.config` makes is checked already.
+A :class:`Split` has the indices of the structures of each named part, and records how it was made. The same
+configuration in two parts makes a test too easy: :func:`check_disjoint` finds such pairs by their hashes,
+:func:`without_shared` removes them. Splits of :mod:`huefield.data.splits.config` are checked already.
 """
 
 import math
@@ -28,7 +27,7 @@ ANI1X_COUNTS = {"train": 4_449_806, "validation": 244_331, "test": 261_868}
 """Configurations of ANI-1x in each part, in [J23] arXiv:2312.04174v1."""
 ANI1X_FRACTIONS = {name: count / sum(ANI1X_COUNTS.values()) for name, count in ANI1X_COUNTS.items()}
 SHOWN = 3
-"""Pairs of indices that a message lists for each pair of parts."""
+"""Pairs of indices that a message shows for each pair of parts."""
 
 
 class SplitError(HuefieldError):
@@ -36,14 +35,16 @@ class SplitError(HuefieldError):
 
 
 def checked_fractions(fractions: Mapping[str, float]) -> dict[str, float]:
-    """The fractions, if they are positive and add to at most 1."""
+    """The fractions; raises unless they are positive and add up to at most 1."""
     if not fractions:
         raise SplitError("a split needs at least one part, such as {'train': 0.9, 'validation': 0.1}")
     for name, fraction in fractions.items():
         if not (math.isfinite(fraction) and fraction > 0):
             raise SplitError(f"the fraction of part {name!r} must be positive, but is {fraction}")
     if sum(fractions.values()) > 1 + 1e-9:
-        raise SplitError(f"fractions must add to at most 1, but add to {sum(fractions.values()):g}: {dict(fractions)}")
+        raise SplitError(
+            f"fractions must add up to at most 1, but add up to {sum(fractions.values()):g}: {dict(fractions)}"
+        )
     return dict(fractions)
 
 
@@ -55,12 +56,12 @@ class SplitOrigin(FrozenConfig):
 
     method: str = Field(description="the maker: random, group, formula, official, file")
     key_data: tuple[int, ...] = Field((), description="words of the random key")
-    fractions: dict[str, float] = Field({}, description="what was asked for")
-    removed: dict[str, int] = Field({}, description="structures taken out of each part, as others have them too")
+    fractions: dict[str, float] = Field({}, description="requested fractions")
+    removed: dict[str, int] = Field({}, description="structures removed from each part because another part has them")
 
 
 class SplitFile(FrozenConfig):
-    """What a split is written as."""
+    """The file of a split."""
 
     format: Literal["huefield-split"] = "huefield-split"
     version: Literal[1] = 1
@@ -90,14 +91,14 @@ class Split:
         return self.parts[name]
 
     def owners(self, names: Sequence[str]) -> Int64[np.ndarray, " n"]:
-        """The part of each structure, as its place in ``names``; −1 for none of them."""
+        """The part of each structure, as an index into ``names``; −1 for none of them."""
         owners = np.full(self.num_structures, -1)
         for place, name in enumerate(names):
             owners[self[name]] = place
         return owners
 
     def save(self, path: str | Path) -> None:
-        """Write JSON, whole or not at all, which :func:`huefield.data.splits.files.split_from_file` reads."""
+        """Write JSON atomically; :func:`huefield.data.splits.files.split_from_file` reads it."""
         parts = {name: part.tolist() for name, part in self.parts.items()}
         file = SplitFile(num_structures=self.num_structures, origin=self.origin, parts=parts)
         write_bytes(Path(path), file.model_dump_json().encode())
@@ -106,11 +107,13 @@ class Split:
 def _checked_part(
     name: str, indices: Int[np.ndarray, " _"], owners: Integer[np.ndarray, " n"], names: list[str]
 ) -> Int64[np.ndarray, " _"]:
-    """The indices in order, entered into ``owners``."""
+    """The sorted indices, after they are entered into ``owners``."""
     if not name:
         raise SplitError("a part has an empty name")
     if indices.dtype.kind not in "iu" or indices.ndim != 1:
-        raise SplitError(f"part {name!r} must be a row of whole numbers, but is {indices.dtype}{indices.shape}")
+        raise SplitError(
+            f"part {name!r} must be a one-dimensional array of integers, but is {indices.dtype}{indices.shape}"
+        )
     part = np.sort(indices.astype(np.int64))
     if not part.size:
         raise SplitError(f"part {name!r} is empty: leave it out, or give it a larger fraction or more structures")
@@ -130,7 +133,7 @@ def _checked_part(
 
 
 def random_split(n: int, fractions: Mapping[str, float], *, key: Key[Array, ""]) -> Split:
-    """Deal n structures out at random. Each part has its fraction of them to within one structure."""
+    """Assign n structures at random. Each part has its fraction of them to within one structure."""
     asked = checked_fractions(fractions)
     ends = np.rint(np.cumsum(list(asked.values())) * n).astype(int).clip(max=n)
     pieces = np.split(_generator(key).permutation(n), ends)[: len(asked)]
@@ -141,15 +144,15 @@ def random_split(n: int, fractions: Mapping[str, float], *, key: Key[Array, ""])
 def group_split(
     groups: Shaped[np.ndarray, " n"] | Sequence[str], fractions: Mapping[str, float], *, key: Key[Array, ""]
 ) -> Split:
-    """Deal whole groups out at random: structures of a reaction, a trajectory or a formula stay together.
+    """Assign whole groups at random: structures of a reaction, a trajectory or a formula stay together.
 
-    A part takes groups that fit in random order, the smallest part first. Then groups are taken in, left out or
-    exchanged, each time by the step that helps most, until none brings the part nearer to its fraction. The result
-    depends on the names (or numbers) of the groups and the key, not on the order of the structures.
+    The smallest part is filled first, with groups in random order. Then groups are added, removed or exchanged, the
+    most helpful step first, until no step brings the part closer to its fraction. The result depends on the names (or
+    numbers) of the groups and the key, not on the order of the structures.
 
     Args:
         groups: the group of each structure, names or numbers.
-        fractions: the share of all structures that each part should have.
+        fractions: the fraction of all structures for each part.
         key: randomness.
     """
     asked = checked_fractions(fractions)
@@ -158,12 +161,12 @@ def group_split(
     if unnamed.size:
         raise SplitError(
             f"{unnamed.size} of {len(labels)} structures have no group (the first is {unnamed[0]}): "
-            "name groups in the data, or split at random or by formula"
+            "set `group` or `config_type` in the data, or split at random or by formula"
         )
     names, group, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     if len(names) < len(asked):
         raise SplitError(
-            f"{len(names)} groups cannot fill {len(asked)} parts {list(asked)}, as groups are never divided: "
+            f"{len(names)} groups cannot fill {len(asked)} parts {list(asked)}, since groups are never divided: "
             "ask for fewer parts, or split at random"
         )
     order = _generator(key).permutation(len(names))
@@ -180,17 +183,17 @@ def formula_split(
     *,
     key: Key[Array, ""],
 ) -> Split:
-    """A :func:`group_split` by formula, so that no part has molecules of another's composition."""
+    """A :func:`group_split` by formula: no two parts have molecules of the same composition."""
     _, formula = formula_index(sizes, atomic_numbers)
     split = group_split(formula, fractions, key=key)
     return Split(split.parts, split.num_structures, split.origin.model_copy(update={"method": "formula"}))
 
 
 def official_split(parts: Shaped[np.ndarray, " n"] | Sequence[str], rename: Mapping[str, str] = {}) -> Split:
-    """The split that the data came with.
+    """The official split of a data set.
 
     Args:
-        parts: the name of each structure's part, as the reader found it; empty for a structure in no part.
+        parts: the name of the part of each structure; empty for a structure in no part.
         rename: names to use instead, such as ``{"val": "validation"}``.
     """
     names, part = np.unique(np.asarray(parts, np.str_), return_inverse=True)
@@ -208,7 +211,7 @@ def _key_data(key: Key[Array, ""]) -> tuple[int, ...]:
 
 
 def _generator(key: Key[Array, ""]) -> np.random.Generator:
-    """Of numpy, which shuffles millions quickly, whatever precision JAX is set to."""
+    """A NumPy generator: fast for millions of structures, and independent of the precision of JAX."""
     return np.random.default_rng(_key_data(key))
 
 
@@ -230,17 +233,18 @@ def check_disjoint(split: Split, hashes: UInt64[np.ndarray, " n"]) -> None:
         raise SplitError(
             "the same configurations are in different parts:\n"
             + "\n".join(lines)
-            + "\nLeave one of each in the data, or say allow_shared in the split if they may be there"
+            + "\nKeep one of each in the data, or set allow_shared in the split to permit them"
         )
 
 
 def without_shared(split: Split, hashes: UInt64[np.ndarray, " n"], keep_in: Sequence[str]) -> Split:
-    """Leave a configuration that several parts share in one of them only.
+    """Remove configurations that several parts share from all but one of them.
 
     Args:
         split: the split.
         hashes: :func:`huefield.data.splits.duplicates.configuration_hashes` of all structures.
-        keep_in: all parts, those first that keep what they have: ``("test", "validation", "train")`` spares the tests.
+        keep_in: all parts in the order in which they keep shared configurations; ``("test", "validation", "train")``
+            leaves the test part unchanged.
     """
     if sorted(keep_in) != sorted(split.parts):
         raise SplitError(f"keep_in must name each of the parts {list(split.parts)} once, but is {list(keep_in)}")

@@ -183,7 +183,7 @@ def test_damaged_file_is_named(tmp_path: Path, damage: str) -> None:
     else:
         np.savez(path, splits=np.zeros(1))
     with pytest.raises(
-        ValueError, match=r"data.npz is no data set of huefield, or is damaged \(.*make or copy it again"
+        ValueError, match=r"data.npz is not a data set of huefield, or is damaged \(.*make or copy it again"
     ):
         read_splits(path)
 

@@ -100,7 +100,8 @@ def test_hdf5_of_another_layout_is_refused_with_the_choices(tmp_path: Path) -> N
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["energies"] = np.zeros(3)
     with pytest.raises(
-        UnreadableFileError, match=r"other.h5 is an HDF5 file of neither .* transition1x .* ani1x .* it has energies"
+        UnreadableFileError,
+        match=r"other.h5 is an HDF5 file of an unknown layout; .* transition1x .* ani1x .* it has energies",
     ):
         detect(tmp_path / "other.h5")
 

@@ -32,7 +32,7 @@ def test_a_file_with_energies_under_two_names_is_refused(names: tuple[str, str],
     ase.io.write(
         tmp_path / "a.extxyz", [water(**{first: -1.0}), water(), water(**{first: -3.0}), water(**{second: 2.0})]
     )
-    match = rf"a\.extxyz: the energy label is '{first}' in frame 0, but '{second}' in frame 3; choose one .*"
+    match = rf"a\.extxyz: the energy label is '{first}' in frame 0, but '{second}' in frame 3; choose one, .*"
     with pytest.raises(UnreadableFileError, match=match + rf"energy_keys\": \[\"{first}\"\]"):
         list(read(tmp_path / "a.extxyz", on_fault=lambda fault: None))
     chosen = read(tmp_path / "a.extxyz", AseReader(energy_keys=(first,)))

@@ -103,7 +103,7 @@ def test_arrays_of_other_names_have_no_units_until_they_are_stated(tmp_path: Pat
     with pytest.raises(UnknownUnitsError, match=r"m.npz has neither"):
         list(read(path, Md17Reader()))
     keys = NpzKeys(atomic_numbers="Z", positions="X", energy="U", forces=None)
-    with pytest.raises(UnknownUnitsError, match=r"m.npz does not say its units. State them: --reader '{"):
+    with pytest.raises(UnknownUnitsError, match=r"m.npz does not state its units. State them: --reader '{"):
         list(read(path, Md17Reader(keys=keys, length_unit="angstrom")))
     stated = Md17Reader(keys=keys, energy_unit="hartree", length_unit="bohr", group="run 1")
     (block,) = read_blocks(path, stated)

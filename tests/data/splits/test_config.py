@@ -47,22 +47,22 @@ def test_a_configuration_names_a_file(tmp_path: Path) -> None:
 
 
 def test_wrong_fractions_are_refused_when_the_configuration_is_read() -> None:
-    with pytest.raises(ValidationError, match=r"must add to at most 1, but add to 1\.5"):
+    with pytest.raises(ValidationError, match=r"must add up to at most 1, but add up to 1\.5"):
         CONFIG.validate_python({"kind": "random", "fractions": {"train": 1.5}})
 
 
 def test_splits_that_the_data_cannot_give_are_errors() -> None:
     bare = SplitInputs(SIZES, NUMBERS, DISTINCT)
-    with pytest.raises(SplitError, match="the data name no groups"):
+    with pytest.raises(SplitError, match="the data have no groups"):
         CONFIG.validate_python({"kind": "group", "fractions": THREE}).make(bare)
-    with pytest.raises(SplitError, match="the data came without a split of their own"):
+    with pytest.raises(SplitError, match="the data have no official split"):
         CONFIG.validate_python({"kind": "official"}).make(bare)
 
 
 def test_a_configuration_in_two_parts_is_an_error_unless_allowed() -> None:
     same = replace(INPUTS, hashes=np.r_[DISTINCT[:59], DISTINCT[58]])  # 58 is in part a, 59 in part b
     config = {"kind": "official"}
-    with pytest.raises(SplitError, match=r"1 of 'b' are in 'a' too: 58 = 59\nLeave one of each .* or say allow_shared"):
+    with pytest.raises(SplitError, match=r"1 of 'b' are in 'a' too: 58 = 59\nKeep one of each .* or set allow_shared"):
         CONFIG.validate_python(config).make(same)
     allowed = CONFIG.validate_python({**config, "allow_shared": True})
     assert as_lists(allowed.make(same)) == as_lists(official_split(INPUTS.parts))
@@ -70,7 +70,9 @@ def test_a_configuration_in_two_parts_is_an_error_unless_allowed() -> None:
 
 def test_what_cannot_be_checked_is_an_error_unless_allowed() -> None:
     unknown, config = replace(INPUTS, hashes=None), {"kind": "random", "fractions": THREE}
-    with pytest.raises(SplitError, match=r"no hashes: make the inputs with SplitInputs\.from_blocks, or say allow"):
+    with pytest.raises(
+        SplitError, match=r"without hashes: make the inputs with SplitInputs\.from_blocks, or set allow"
+    ):
         CONFIG.validate_python(config).make(unknown)
     assert CONFIG.validate_python({**config, "allow_shared": True}).make(unknown).num_structures == 60
 

@@ -53,7 +53,7 @@ def test_files_of_all_kinds_say_the_same(name: str, write: Callable[[Path], None
         ("s.json", b'{"format": "other"}', r"s\.json: not a split:\ns\.json: format: Input should be 'huefield-split'"),
         ("s.npz", b"PK\x03\x04 and then nothing", r"s\.npz: not an npz file of index arrays, or cut off"),
         ("s.npz", b"", r"s\.npz: not an npz file of index arrays, or cut off"),
-        ("s.txt", b"train\ntest\n", r"s\.txt: the split is of 2 structures, but the data have 5"),
+        ("s.txt", b"train\ntest\n", r"s\.txt: the split has 2 structures, but the data have 5"),
         ("s.txt", b"\n\n\n\n\n", r"s\.txt: a split needs at least one part"),
         ("s.txt", b"train\xff\n", r"s\.txt: not a text file"),
         ("s.csv", b"", r"s\.csv: a split file ends in one of \['\.json', '\.npz', '\.txt'\], not in '\.csv'"),
@@ -77,8 +77,8 @@ def test_npz_of_pickles_or_of_an_array_alone_is_an_error(tmp_path: Path) -> None
 
 def test_the_number_of_structures_must_be_known_and_that_of_the_data(tmp_path: Path) -> None:
     by_hand(4, train=[0]).save(tmp_path / "s.json")
-    with pytest.raises(SplitError, match="the split is of 4 structures, but the data have 5"):
+    with pytest.raises(SplitError, match="the split has 4 structures, but the data have 5"):
         split_from_file(tmp_path / "s.json", 5)
     write_lists(tmp_path / "s.json")
-    with pytest.raises(SplitError, match="does not say of how many structures: pass n"):
+    with pytest.raises(SplitError, match="but not the number of structures: pass n"):
         split_from_file(tmp_path / "s.json")

@@ -76,7 +76,9 @@ def test_wrong_parts_are_errors(parts: dict[str, list[int]], message: str) -> No
 
 @pytest.mark.parametrize("indices", [np.array([0.0, 1.0]), np.array([[0, 1]]), np.array([True, False])])
 def test_indices_must_be_whole_numbers_in_a_row(indices: np.ndarray, as_users_run: None) -> None:
-    with pytest.raises(SplitError, match=r"part 'train' must be a row of whole numbers, but is (float|int|bool)"):
+    with pytest.raises(
+        SplitError, match=r"part 'train' must be a one-dimensional array of integers, but is (float|int|bool)"
+    ):
         Split({"train": indices}, 5, HAND)
 
 
@@ -115,7 +117,7 @@ def test_each_structure_is_in_a_random_part_with_the_chance_of_its_fraction() ->
 @pytest.mark.parametrize(
     ("fractions", "message"),
     [
-        ({"train": 0.9, "test": 0.2}, r"must add to at most 1, but add to 1.1: \{'train': 0.9, 'test': 0.2\}"),
+        ({"train": 0.9, "test": 0.2}, r"must add up to at most 1, but add up to 1.1: \{'train': 0.9, 'test': 0.2\}"),
         ({"train": 0.9, "test": 0.0}, "fraction of part 'test' must be positive, but is 0.0"),
         ({"train": float("nan")}, "fraction of part 'train' must be positive, but is nan"),
         ({}, "at least one part, such as"),
@@ -247,7 +249,7 @@ def test_shared_configurations_are_named_with_parts_and_indices() -> None:
     assert str(caught.value).splitlines()[1:] == [
         "1 of 'validation' are in 'train' too: 0 = 5",
         "4 of 'test' are in 'train' too: 2 = 4, 2 = 7, 2 = 8, ...",
-        "Leave one of each in the data, or say allow_shared in the split if they may be there",
+        "Keep one of each in the data, or set allow_shared in the split to permit them",
     ]
 
 
