@@ -13,11 +13,11 @@ from huefield.cli.options import naming_options, with_settings
 from huefield.cli.progress import NowAndThen
 
 if TYPE_CHECKING:
-    from huefield.ase.neb.path import PathConfig, PathReport, ReactionPath
+    from huefield.ase.neb import PathConfig, PathReport, ReactionPath
 
 
 def _config() -> "type[PathConfig]":
-    from huefield.ase.neb.path import PathConfig
+    from huefield.ase.neb import PathConfig
 
     return PathConfig
 
@@ -40,44 +40,41 @@ def neb(
     did not converge is 1.
     """
     from huefield.ase.calculator import Calculator
-    from huefield.ase.neb.path import BAND_FILE, PathStoppedError, find_path, require_no_path, save_band, save_path
+    from huefield.ase.neb import PathStoppedError, find_and_save_path
+    from huefield.ase.neb.files import BAND_FILE
     from huefield.ase.structures import naming_structure, read_structure, read_structures
     from huefield.cli.progress import use_compilation_cache
     from huefield.cli.signals import stopping_politely
-    from huefield.support.files import alone_in
-    from huefield.support.folders import folder_for_results
 
     with naming_options():
         config = _config().model_validate(settings)
+    use_compilation_cache()
+    calculator = Calculator(model)
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
-    use_compilation_cache()
-    with folder_for_results(out), alone_in(out), stopping_politely("after this step") as should_stop:
-        if not overwrite and (start_from is None or start_from.resolve().parent != out.resolve()):
-            require_no_path(out)
-        calculator = Calculator(model)
-        for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):
-            with naming_structure(f"{what} ({path})"):
-                calculator.require_sense(atoms)
-        if through and config.images not in (len(through), _config().model_fields["images"].default):
-            typer.echo(f"note: --images {config.images} has no effect: {start_from} has {len(through)}", err=True)
+    for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):
+        with naming_structure(f"{what} ({path})"):
+            calculator.require_sense(atoms)
+    if through and config.images not in (len(through), _config().model_fields["images"].default):
+        typer.echo(f"note: --images {config.images} has no effect: {start_from} has {len(through)}", err=True)
+    resumes = start_from is not None and start_from.resolve().parent == out.resolve()
+    with stopping_politely("after this step") as should_stop, _progress() as show:
         try:
-            with _progress() as show:
-                found = find_path(
-                    calculator,
-                    first,
-                    last,
-                    config,
-                    through=through,
-                    keep=lambda band: save_band(band, out),
-                    report=show,
-                    should_stop=should_stop,
-                )
+            found, files = find_and_save_path(
+                calculator,
+                first,
+                last,
+                out,
+                config,
+                through=through,
+                overwrite=overwrite or resumes,
+                report=show,
+                should_stop=should_stop,
+            )
         except PathStoppedError as stopped:
             left = f"resume with --start-from {out / BAND_FILE}" if stopped.kept else "no band yet, nothing was written"
             typer.echo(f"{stopped}: {left}", err=True)
             raise typer.Exit(ExitCode.INTERRUPTED) from stopped
-        files = save_path(found, out)
     _say(found, config.fmax_ev_per_angstrom, files[0])
     typer.echo("Wrote " + ", ".join(map(str, files)))
     if not found.converged:

@@ -7,7 +7,7 @@ import pytest
 import typer
 
 from huefield.ase.md import MDConfig
-from huefield.ase.neb.path import PathConfig
+from huefield.ase.neb import PathConfig
 from huefield.cli.main import app
 from huefield.cli.options import naming_options, option_name
 from huefield.support.config import FrozenConfig

@@ -1,4 +1,4 @@
-"""Bands of images as optimisers see them."""
+"""Bands of images for optimisers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,35 +10,35 @@ from jaxtyping import Float
 
 
 class BestBand:
-    """The band with the smallest force so far: what comes behind it may be far worse."""
+    """The band with the smallest force so far; later ones may be far worse."""
 
     def __init__(self, band: Sequence[Atoms]) -> None:
         self._band, self._fmax, self._positions = band, np.inf, [image.positions.copy() for image in band]
 
     def look(self, fmax: float) -> None:
-        """Remember the band as it is, if its force is smaller."""
+        """Remember the current band if its force is smaller."""
         if fmax < self._fmax:
             self._fmax, self._positions = fmax, [image.positions.copy() for image in self._band]
 
     def images(self) -> list[Atoms]:
-        """Copies."""
+        """Copies of the images of the best band."""
         copies = [image.copy() for image in self._band]
         for image, positions in zip(copies, self._positions, strict=True):
             image.positions[:] = positions
         return copies
 
     def restore(self) -> float:
-        """Put the band back; the largest force."""
+        """Move the images back to the best band, and return its largest force."""
         for image, positions in zip(self._band, self._positions, strict=True):
             image.positions[:] = positions
         return self._fmax
 
 
 class RememberedBand(Optimizable):
-    """A band for an optimiser, which asks for its forces several times a step.
+    """A band for an optimiser, which asks for the forces several times per step.
 
-    Each time, ASE lays the images of a molecule upon each other anew. That moves them by rounding, which is enough for
-    all of them to be computed again.
+    Each time, ASE superposes the images of a molecule again. This moves them by rounding errors, so that all of them
+    would be computed again.
     """
 
     def __init__(self, band: NEB) -> None:
@@ -46,26 +46,26 @@ class RememberedBand(Optimizable):
         self._known: tuple[np.ndarray, np.ndarray] | None = None
 
     def get_gradient(self) -> Float[np.ndarray, " n"]:
-        """As it was, if no image has moved since."""
+        """Gradient, computed again only if an image has moved."""
         if self._known is None or not np.array_equal(self._known[0], self.get_x()):
             gradient = self._band.get_gradient()
             self._known = self.get_x(), gradient
         return self._known[1]
 
     def get_value(self) -> float:
-        """The highest energy."""
+        """Highest energy of the images."""
         return float(self._band.get_value())
 
     def get_x(self) -> Float[np.ndarray, " n"]:
-        """Positions of all images but the ends."""
+        """Positions of all images except the ends."""
         return np.asarray(self._band.get_x(), float)
 
     def set_x(self, x: Float[np.ndarray, " n"]) -> None:
-        """Move them."""
+        """Set the positions of all images except the ends."""
         self._band.set_x(x)
 
     def ndofs(self) -> int:
-        """How many numbers they are."""
+        """Number of these coordinates."""
         return int(self._band.ndofs())
 
     def iterimages(self) -> Iterator[Atoms]:

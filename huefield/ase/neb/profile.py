@@ -1,4 +1,4 @@
-"""The picture of a reaction path: energies from reactant to product, with a band for what is not known."""
+"""Figure of a reaction path: energies from reactant to product, with their uncertainty as a band."""
 
 from pathlib import Path
 
@@ -14,13 +14,13 @@ from huefield.support import plots
 from huefield.support.files import replacing
 
 WIDTH = 2.0
-"""Standard deviations that bands and bars reach to each side."""
+"""Half width of the band in standard deviations."""
 MARGIN = 0.1
-"""Below and above the band, of its height. Where independent errors are much larger, their lines are out of sight."""
+"""Margin above and below the band, relative to its height. Lines of much larger independent errors are out of view."""
 
 
 def save_profile(found: ReactionPath, path: Path) -> tuple[Path, ...]:
-    """Draw the profile as PNG and PDF; the files."""
+    """Draw the profile as PNG and PDF, and return the files."""
     files = tuple(path.with_name(f"{path.name}.{kind}") for kind in ("png", "pdf"))
     with plots.publication_style():
         figure = Figure(figsize=(4.6, 3.3), layout="constrained")
@@ -32,7 +32,7 @@ def save_profile(found: ReactionPath, path: Path) -> tuple[Path, ...]:
 
 
 def draw_profile(ax: Axes, found: ReactionPath) -> None:
-    """Energies above the reactant, the band of these differences, and what it would be were errors independent."""
+    """Draw energies relative to the reactant with their uncertainty, and the uncertainty for independent errors."""
     fit = fit_images(list(found.images))
     at, fine = np.asarray(fit.path, float), np.asarray(fit.fit_path, float)
     energies = found.energies
@@ -40,17 +40,17 @@ def draw_profile(ax: Axes, found: ReactionPath) -> None:
     band = _smooth(at, WIDTH * energies.relative_to(0), fine)
     ax.fill_between(fine, curve - band, curve + band, color=plots.EPISTEMIC, alpha=0.3, lw=0, label=f"±{WIDTH:g}σ")
     apart = WIDTH * np.hypot(energies.uncertainty, energies.uncertainty[0])
-    for sign, label in ((-1, None), (1, f"were errors independent (up to ±{apart[1:].max():.2g} eV)")):
+    for sign, label in ((-1, None), (1, f"if errors were independent (up to ±{apart[1:].max():.2g} eV)")):
         ax.plot(at[1:], (relative + sign * apart)[1:], ":", color=plots.TRUTH, lw=0.9, label=label)
     ax.plot(fine, curve, color=plots.MEAN)
     ax.plot(at, relative, "o", color=plots.MEAN, ms=3.0)
     low, high = float((curve - band).min()), float((curve + band).max())
     margin = MARGIN * max(high - low, 1e-3)
-    ax.set(xlabel="distance along the path (Å)", ylabel="energy above the reactant (eV)")
+    ax.set(xlabel="distance along the path (Å)", ylabel="energy relative to the reactant (eV)")
     ax.set_ylim(low - margin, high + margin)
     ax.set_title(f"barrier {found.barrier}", loc="left", fontsize="small")
     ax.set_title(f"reaction energy {found.reaction_energy}", loc="right", fontsize="small")
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)  # never upon a curve
+    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)  # never on top of a curve
 
 
 def _smooth(at: Float[np.ndarray, " n"], values: Float[np.ndarray, " n"], fine: Float[np.ndarray, " m"]) -> np.ndarray:

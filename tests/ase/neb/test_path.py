@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from huefield import Calculator, save
-from huefield.ase.neb.path import PathConfig, PathReport, PathStoppedError, ReactionPath, find_path, save_path
+from huefield.ase.neb import PathConfig, PathReport, PathStoppedError, ReactionPath, find_path, save_path
 from huefield.ase.neb.profile import draw_profile
 from huefield.cli.main import app
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
@@ -33,6 +33,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.support.files import FolderInUseError, alone_in
+from tests.pictures import require_readable
 from tests.potentials.painn_cases import NOISE, molecule, randomised
 from tests.training.helpers import POTENTIAL
 from tests.training.jobs import ROOT, until
@@ -157,7 +158,7 @@ def test_rows_of_atoms_are_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
             turned.append(bool(options["remove_rotation_and_translation"]))
             super().__init__(*given, **options)
 
-    monkeypatch.setattr("huefield.ase.neb.path.NEB", Noting)
+    monkeypatch.setattr("huefield.ase.neb.search.NEB", Noting)
     settings = PathConfig(images=3, relax_ends=False, steps=1)
     bent = oxygens(2.03)
     bent.positions[1, 1] = 0.6
@@ -177,19 +178,23 @@ def test_what_is_held_fast_stays_where_it_is() -> None:
     np.testing.assert_array_equal(found.images[0].positions, first.positions)
     np.testing.assert_array_equal(found.images[-1].positions, last.positions)
     last.positions[0, 0] += 0.2
-    with pytest.raises(ValueError, match="what is held fast must be the same in reactant and product"):
+    with pytest.raises(ValueError, match="fixed atoms must have the same positions in reactant and product"):
         find_path(Transfer(), first, last)
 
 
 def test_ends_that_are_one_structure() -> None:
-    with pytest.raises(ValueError, match=r"reactant and product are the same structure \(.* Å apart as a whole\)"):
+    with pytest.raises(
+        ValueError, match=r"reactant and product are the same structure \(.* Å apart in configuration space\)"
+    ):
         find_path(Transfer(), oxygens(0.97), oxygens(0.97, 30))
     with pytest.raises(ValueError, match="reactant and product relax to the same structure"):
         find_path(Transfer(), oxygens(0.97), oxygens(1.1))
 
 
 def test_ends_that_do_not_relax() -> None:
-    with pytest.raises(ValueError, match="the reactant did not relax in 1 steps: give it more, or a better start"):
+    with pytest.raises(
+        ValueError, match="the reactant did not relax in 1 steps: increase --steps, or give a better start"
+    ):
         find_path(Transfer(), oxygens(1.1), oxygens(2.03), PathConfig(steps=1))
 
 
@@ -255,8 +260,10 @@ def test_the_figure_shows_the_profile(found: ReactionPath) -> None:
     """However large errors would be, were they independent."""
     common = 1e4 * np.ones((len(found.images),) * 2)
     energies = replace(found.energies, aleatoric=found.energies.aleatoric + common)
-    ax = Figure().subplots()
+    figure = Figure(layout="constrained")
+    ax = figure.subplots()
     draw_profile(ax, replace(found, energies=energies))
+    require_readable(figure)
     low, high = ax.get_ylim()
     assert high - low < 2 * np.ptp(found.energies.energy) + 10 * found.energies.relative_to(0).max()
     assert not ax.texts
@@ -307,9 +314,9 @@ def test_ends_that_do_not_fit(calculator: Calculator) -> None:
     first, last = ends()
     with pytest.raises(ValueError, match="same atoms in the same order"):
         find_path(calculator, first, last[::-1])
-    with pytest.raises(ValueError, match="three images at least, but that to begin with has 2"):
+    with pytest.raises(ValueError, match="at least three images, but the initial path has 2"):
         find_path(calculator, first, last, through=[first, last])
-    with pytest.raises(ValueError, match=r"^image 1 of the path to begin with: reactant .* and it .* same order"):
+    with pytest.raises(ValueError, match=r"^image 1 of the initial path: reactant .* and it .* same order"):
         find_path(calculator, first, last, through=[first, last[::-1], last])
     broken = last.copy()
     broken.positions[1] = np.nan
@@ -363,9 +370,9 @@ def test_a_process_that_is_ended_leaves_its_band(arguments: list[str], tmp_path:
         assert child.wait(60) == 130, log.read_text()
     finally:
         child.kill()
-    assert f" of the band: go on with --start-from {band}" in log.read_text()
+    assert f" of the band: resume with --start-from {band}" in log.read_text()
     assert {path.name for path in band.parent.iterdir()} == {"band.xyz", ".lock"}
-    with pytest.raises(ValueError, match=rf"go on with it by --start-from {band}, choose another --out"):
+    with pytest.raises(ValueError, match=rf"resume from it with --start-from {band}, choose another --out"):
         CliRunner().invoke(app, [*arguments, *OPTIONS, "--out", str(tmp_path / "out")], catch_exceptions=False)
     images = read(band, ":")
     assert len(images) == 4
@@ -409,7 +416,7 @@ def test_bad_input_is_refused_in_words(arguments: list[str], tmp_path: Path) -> 
     refused(r"broken\.xyz, frame 0: the file is truncated", model, reactant, product, "--start-from", broken)
     refused(r"empty\.xyz has no structure", model, reactant, product, "--start-from", empty)
     refused(r"there is no file", model, reactant, product, "--start-from", missing, error=FileNotFoundError)
-    refused(r"three images at least", model, reactant, product, "--start-from", product)
+    refused(r"at least three images", model, reactant, product, "--start-from", product)
     chlorine, close = ends()
     chlorine.numbers[1] = 17
     close.positions[1] = close.positions[0] + 0.01
