@@ -1,48 +1,55 @@
-"""An ASE calculator whose results know how wrong they are."""
+"""An ASE calculator with uncertainties."""
 
 import warnings
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import jax
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator as AseCalculator
 from ase.calculators.calculator import PropertyNotImplementedError, all_changes
-from ase.stress import full_3x3_to_voigt_6_stress
 
 from huefield.ase.joint import JointDistribution
-from huefield.ase.thresholds import Threshold, UncertaintyWarning
+from huefield.ase.results import QUANTITIES, UNCERTAIN, mean_results, uncertain_results
+from huefield.ase.thresholds import LARGEST_OF_VALIDATION, UncertaintyWarning, WarningLimits
 from huefield.core.structure import Structure, stress_volumes
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
-from huefield.model.typical import force_deviations
-from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator, Precision, named_atoms
-from huefield.predict.marginals import EnergyForcesMarginals, Marginals, Means
+from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator, Precision
+from huefield.predict.marginals import EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
 
-QUANTITIES = ("energy", "forces", "stress")
-KINDS = ("_uncertainty", "_uncertainty_aleatoric", "_uncertainty_epistemic", "_ensemble")
-UNCERTAIN = tuple(quantity + kind for quantity in QUANTITIES for kind in KINDS)
-"""Results that cost more than the means."""
-MORE_THAN_ALL = "100%"
 NOTHING = np.zeros(0)
 FARTHEST_STEP_ANGSTROM = 0.5
-"""Where an atom has moved farther, a structure does not continue the one before it."""
+"""A structure in which an atom has moved farther does not continue the one before it."""
+
+
+@runtime_checkable
+class HasEnsemble(Protocol):
+    """An object with a model, such as the results of ``huefield.train`` and ``huefield.calibrate``."""
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The model."""
+
+
+Model = Ensemble | HasEnsemble | str | Path
 
 
 class Calculator(AseCalculator):
     """Energies, forces and stresses of an ensemble, with calibrated uncertainties.
 
-    Beside ASE's ``energy``, ``forces`` and ``stress`` there are, all of them standard deviations in the same units,
-    ``energy_uncertainty``, ``forces_uncertainty``, ``stress_uncertainty``, their parts with ``_aleatoric`` (noise) and
-    ``_epistemic`` (members) behind the name, and what each member says: ``energy_ensemble``, ``forces_ensemble`` and
-    ``stress_ensemble``, members first. Ask with ``calc.get_property("energy_uncertainty", atoms)``, or look into
-    ``calc.results``.
+    Results beyond ASE's ``energy``, ``forces`` and ``stress``, to be had by
+    ``calc.get_property("energy_uncertainty", atoms)`` or from ``calc.results``:
+
+    - ``energy_uncertainty``, ``forces_uncertainty``, ``stress_uncertainty``: standard deviations in the same units;
+    - the same names with ``_aleatoric`` (noise) or ``_epistemic`` (disagreement of the members) appended: their parts;
+    - ``energy_ensemble``, ``forces_ensemble``, ``stress_ensemble``: predictions of the members, with a leading axis.
     """
 
     implemented_properties = [*QUANTITIES, "free_energy", *UNCERTAIN]  # noqa: RUF012 - a list in ASE
@@ -50,32 +57,31 @@ class Calculator(AseCalculator):
 
     def __init__(
         self,
-        model: Ensemble | str | Path,
+        model: Model,
         *,
         uncertainty: Literal["always", "on_request"] | int = "on_request",
-        warn_above: str | float | None = MORE_THAN_ALL,
+        warn_above: str | float | None = LARGEST_OF_VALIDATION,
         precision: Precision = "float32",
         skin_angstrom: float = SKIN_ANGSTROM,
     ) -> None:
         """Prepare a model for ASE.
 
         Args:
-            model: an ensemble, or its file.
-            uncertainty: when to compute it: ``always``; ``on_request``, when a property is asked for that needs it; or
-                with each k-th structure, beginning with the first.
-            warn_above: warn where the force on an atom, or the energy, is more uncertain than this whenever
-                uncertainties are computed: a share of the model's validation data, such as ``"99%"``, or a number in
-                eV/Å for forces alone. None for never. A model without knowledge of such data does not warn of shares.
-            precision: of the computation; ``float64`` is for finite differences.
-            skin_angstrom: how much farther than the cutoff neighbours are searched, so as to do so less often.
+            model: an ensemble, a model file, or a result of ``huefield.train`` or ``huefield.calibrate``.
+            uncertainty: when to compute uncertainties: ``always``; ``on_request``, when a property needs them; or for
+                every k-th structure, beginning with the first.
+            warn_above: threshold of the uncertainty for a warning, whenever uncertainties are computed: a share of the
+                model's validation data, such as ``"99%"``, for energies and forces; a number in eV/Å for forces only;
+                None for no warnings. A model that does not know its validation data gives no warnings by default.
+            precision: precision of the computation; finite differences need ``float64``.
+            skin_angstrom: distance beyond the cutoff within which neighbours are searched, so as to search less often.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         if isinstance(uncertainty, bool) or (uncertainty not in ("always", "on_request") and not _counts(uncertainty)):
-            raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, but is {uncertainty!r}")
-        ensemble = model if isinstance(model, Ensemble) else load_in(model, precision)
-        self.evaluator = Evaluator(ensemble, precision=precision, skin_angstrom=skin_angstrom)
+            raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, not {uncertainty!r}")
+        self.evaluator = Evaluator(ensemble_of(model, precision), precision=precision, skin_angstrom=skin_angstrom)
         self.uncertainty = uncertainty
-        self._limits = _limits(self.evaluator.ensemble, warn_above)
+        self._limits = WarningLimits.of(self.evaluator.ensemble, warn_above)
         self._structures = 0
         self._with_stress = False
         self._warned = False
@@ -87,13 +93,22 @@ class Calculator(AseCalculator):
         """The model, in the precision of the calculator."""
         return self.evaluator.ensemble
 
+    def __repr__(self) -> str:
+        """Architecture, members, elements and calibration of the model."""
+        model, count = self.ensemble.members, self.ensemble.num_members
+        return (
+            f"Calculator({type(model.potential).__name__} with {type(model.noise).__name__}, "
+            f"{count} member{'s' if count > 1 else ''}, elements {', '.join(model.potential.atomic_config.elements)}, "
+            f"{'not ' if self.ensemble.calibration is None else ''}calibrated, {self.evaluator.precision})"
+        )
+
     def calculate(
         self,
         atoms: Atoms | None = None,
         properties: Sequence[str] = ("energy",),
         system_changes: Sequence[str] = tuple(all_changes),
     ) -> None:
-        """Compute what is asked for and what comes with it. ASE calls this."""
+        """Compute the requested properties and those that come with them. ASE calls this."""
         super().calculate(atoms, properties, system_changes)  # type: ignore[no-untyped-call]
         assert self.atoms is not None  # noqa: S101 - ASE has set them
         if system_changes:
@@ -102,13 +117,13 @@ class Calculator(AseCalculator):
         self._warned = self._warned and _continues(self._last, structure)
         self._last = structure
         self.tell_of_ignored(self.atoms)
+        has_stress = bool(stress_volumes(structure.cell, structure.pbc))
         if any(name.startswith("stress") for name in properties):
-            if not stress_volumes(structure.cell, structure.pbc):
-                raise PropertyNotImplementedError("there is no stress without a periodic cell of some volume")
-            # Who asks for it once (NPT, cell relaxation) does so at each step: from now on with the forces.
-            self._with_stress = True
+            if not has_stress:
+                raise PropertyNotImplementedError("there is no stress without a periodic cell that has a volume")
+            self._with_stress = True  # NPT and cell relaxation ask at each step: compute it with the forces from now on
         self._structures += bool(system_changes)
-        stress = self._with_stress and bool(stress_volumes(structure.cell, structure.pbc))
+        stress = self._with_stress and has_stress
         if self._wants_uncertainty(properties):
             found = self.evaluator.marginals(structure, stress=stress)
             self.results.update(uncertain_results(found))
@@ -117,7 +132,7 @@ class Calculator(AseCalculator):
             self.results.update(mean_results(self.evaluator.mean(structure, stress=stress)))
 
     def check_state(self, atoms: Atoms, tol: float = 1e-15) -> list[str]:
-        """What has changed since the last calculation: as ASE's, which is asked thrice a step, but faster."""
+        """Names of changes since the last calculation. ASE asks three times per step, and its own version is slower."""
         known = self.atoms
         if known is None or len(known) != len(atoms):
             return list(all_changes)
@@ -132,10 +147,10 @@ class Calculator(AseCalculator):
         return [name for name, (old, new) in pairs.items() if not _same(old, new, tol)]
 
     def distribution(self, atoms: Atoms | None = None) -> JointDistribution:
-        """The joint distribution of energy and forces: samples of both, and whatever is linear in them."""
+        """Joint distribution of energy and forces, for samples and linear observables."""
         given = self.atoms if atoms is None else atoms
         if given is None:
-            raise HuefieldError("there are no atoms yet: give some")
+            raise HuefieldError("the calculator has no atoms yet: call distribution(atoms)")
         self.tell_of_ignored(given)
         structure = structure_of(given)
         prediction = self.evaluator.prediction(structure)
@@ -145,26 +160,26 @@ class Calculator(AseCalculator):
         """Energies of structures of the same atoms, with the covariance of their errors.
 
         Args:
-            images: conformers, reactant and product, a path.
-            match: whether like atoms may be exchanged to bring structures closer.
+            images: structures such as conformers, reactant and product, or a path.
+            match: whether atoms of the same element may be exchanged to superpose the structures.
         """
         for image in images:
             self.tell_of_ignored(image)
         return self.evaluator.energy_covariance([structure_of(image) for image in images], match=match)
 
     def energy_difference(self, a: Atoms, b: Atoms, *, match: bool = True) -> EnergyDifference:
-        """E(b) − E(a), in which errors cancel that both have in common."""
+        """E(b) − E(a); errors that both structures share cancel."""
         return self.energy_covariance([a, b], match=match).difference(0, 1)
 
     def sibling(self) -> "Calculator":
-        """Another calculator with the same compiled programs, for one more structure at the same time."""
+        """Another calculator with the same compiled programs, for another structure."""
         made = copy(self)
         made.evaluator = self.evaluator.sibling()
         made.atoms, made.results, made._structures, made._warned, made._last = None, {}, 0, False, None
         return made
 
     def require_sense(self, atoms: Atoms) -> None:
-        """Raise unless the model can say something about the atoms: it knows the elements, and they are apart."""
+        """Raise unless the model can predict the atoms: it knows the elements, and no two atoms coincide."""
         self.evaluator.require_sense(structure_of(atoms))
 
     def tell_of_ignored(self, atoms: Atoms) -> None:
@@ -182,53 +197,32 @@ class Calculator(AseCalculator):
         return isinstance(self.uncertainty, int) and (self._structures - 1) % self.uncertainty == 0
 
     def _warn(self, found: EnergyForcesMarginals, structure: Structure) -> None:
-        """Once for each time that a structure becomes uncertain, or another one is so from the beginning."""
-        complaint = _complaint(found, structure, self._limits)
+        """Warn once when a trajectory becomes uncertain, and again for a structure that does not continue it."""
+        complaint = self._limits.exceeded(found, structure)
         if complaint and not self._warned:
             warnings.warn(complaint, UncertaintyWarning, stacklevel=2)
         self._warned = bool(complaint)
 
 
 def structure_of(atoms: Atoms) -> Structure:
-    """Atoms as huefield has them, without labels."""
+    """Convert atoms to a structure without labels."""
     return Structure(
         atoms.numbers.astype(np.uint8), np.array(atoms.positions, float), np.array(atoms.cell, float), atoms.pbc.copy()
     )
 
 
-def mean_results(means: Means) -> dict[str, Any]:
-    """Means under the names and in the form of ASE."""
-    energy = float(means.energy[0])
-    results = {"energy": energy, "free_energy": energy, "forces": means.forces}
-    return results if means.stress is None else {**results, "stress": full_3x3_to_voigt_6_stress(means.stress[0])}
-
-
-def uncertain_results(found: EnergyForcesMarginals) -> dict[str, Any]:
-    """Means, standard deviations and members, under the names that other codes use."""
-    results = {**_results("energy", found.energy), **_results("forces", found.forces)}
-    results["free_energy"] = results["energy"]
-    return results if found.stress is None else {**results, **_results("stress", found.stress)}
-
-
-def _results(quantity: str, found: Marginals) -> dict[str, Any]:
-    assert found.aleatoric_var is not None and found.epistemic_var is not None  # noqa: S101, PT018 - of a model
-    assert found.members is not None  # noqa: S101 - the evaluator gives them
-    variances = (found.variance, found.aleatoric_var, found.epistemic_var)
-    values = (found.mean, *(np.sqrt(each) for each in variances), found.members)
-    return {quantity + kind: _as_ase(quantity, value) for kind, value in zip(("", *KINDS), values, strict=True)}
-
-
-def _as_ase(quantity: str, value: np.ndarray) -> Any:
-    """Of the one structure: a number, forces, or six components of a stress; of members, several of them."""
-    if quantity == "energy":
-        return float(value[0]) if value.ndim == 1 else value[:, 0]
-    if quantity == "stress":
-        return full_3x3_to_voigt_6_stress(value[..., 0, :, :])
-    return value
-
-
-def load_in(model: str | Path, precision: Precision) -> Ensemble:
-    """A model file, in whichever precision it was written."""
+def ensemble_of(model: Model, precision: Precision) -> Ensemble:
+    """The ensemble that a model argument means; a file is read in this precision."""
+    if isinstance(model, Ensemble):
+        return model
+    if not isinstance(model, str | Path):
+        ensemble = getattr(model, "ensemble", None)
+        if not isinstance(ensemble, Ensemble):
+            raise HuefieldError(
+                "the model must be an ensemble, a model file, or a result of huefield.train or huefield.calibrate, not "
+                f"{type(model).__name__}"
+            )
+        return ensemble
     if not Path(model).exists():
         raise FileNotFoundError(f"there is no model file {model}")
     with jax.enable_x64(precision == "float64"):
@@ -236,14 +230,14 @@ def load_in(model: str | Path, precision: Precision) -> Ensemble:
 
 
 def _same(old: np.ndarray, new: np.ndarray, tol: float) -> bool:
-    """Whether no number differs by more than this; whole numbers and truths may not differ at all."""
+    """Whether arrays are equal, floating-point numbers within a tolerance."""
     if old.shape != new.shape:
         return False
     return bool((old == new).all() or (old.dtype.kind == "f" and (np.abs(old - new) <= tol).all()))
 
 
 def _continues(before: Structure | None, after: Structure) -> bool:
-    """Whether a structure may be the next step from another one."""
+    """Whether a structure may be the next step of a trajectory."""
     if before is None or len(before) != len(after) or (before.pbc != after.pbc).any():
         return False
     if (before.atomic_numbers != after.atomic_numbers).any():
@@ -256,41 +250,3 @@ def _continues(before: Structure | None, after: Structure) -> bool:
 
 def _counts(given: object) -> bool:
     return isinstance(given, int) and given > 0
-
-
-_Limits = tuple[float | None, float | None, str]
-"""Of the energy [eV] and of the force on an atom [eV/Å], and where they come from."""
-
-
-def _limits(ensemble: Ensemble, given: str | float | None) -> _Limits:
-    if given is None:
-        return None, None, ""
-    threshold, typical = Threshold.parse(given), ensemble.typical
-    if threshold.doubt:
-        warnings.warn(threshold.doubt, stacklevel=3)
-    if not threshold.is_share:
-        return None, threshold.value, "the threshold"
-    if typical is None:
-        if given == MORE_THAN_ALL:
-            return None, None, ""
-        threshold.limit(None, "atom", "total")  # says what to do
-    assert typical is not None  # noqa: S101 - for mypy
-    energy, force = (typical.quantile(threshold.value, measure) for measure in ("energy", "atom"))
-    return energy, force, f"{threshold} of the {typical.source} ({typical.structures} structures)"
-
-
-def _complaint(found: EnergyForcesMarginals, structure: Structure, limits: _Limits) -> str:
-    """What is more uncertain than it may be; nothing where nothing is."""
-    energy, force, source = limits
-    complaints = []
-    levels, deviation = force_deviations(found.forces.variance), float(found.energy.deviation[0])
-    if force is not None and (levels > force).any():
-        worst = np.flatnonzero(levels > force)
-        worst = worst[np.argsort(-levels[worst])]
-        complaints.append(
-            f"forces on {named_atoms(structure, worst)} are uncertain by up to {levels.max():.3g} eV/Å, more than "
-            f"{source}: {force:.3g} eV/Å"
-        )
-    if energy is not None and deviation > energy:
-        complaints.append(f"the energy is uncertain by {deviation:.3g} eV, more than {source}: {energy:.3g} eV")
-    return "; ".join(complaints)

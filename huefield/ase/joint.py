@@ -1,4 +1,4 @@
-"""The joint distribution of the energy and the forces of one structure, in the terms of people who use ASE."""
+"""The joint distribution of the energy and the forces of one structure."""
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from huefield.support.errors import HuefieldError
 
 
 @dataclass(frozen=True, eq=False)
-class Estimate:
-    """Some numbers that are linear in energy and forces, as the model sees them."""
+class ObservableDistribution:
+    """Gaussian distribution of observables that are linear in energy and forces."""
 
     mean: Float[np.ndarray, " Q"]
     aleatoric_cov: Float[np.ndarray, "Q Q"]
@@ -26,22 +26,22 @@ class Estimate:
 
     @property
     def covariance(self) -> Float[np.ndarray, "Q Q"]:
-        """Of noise and members together."""
+        """Total covariance: noise plus members."""
         return self.aleatoric_cov + self.epistemic_cov
 
     @property
     def uncertainty(self) -> Float[np.ndarray, " Q"]:
-        """Standard deviations."""
+        """Total standard deviations."""
         return np.sqrt(np.diag(self.covariance))
 
     @property
     def uncertainty_aleatoric(self) -> Float[np.ndarray, " Q"]:
-        """Of the noise."""
+        """Standard deviations of the noise."""
         return np.sqrt(np.diag(self.aleatoric_cov))
 
     @property
     def uncertainty_epistemic(self) -> Float[np.ndarray, " Q"]:
-        """Of the disagreement of members."""
+        """Standard deviations between members."""
         return np.sqrt(np.diag(self.epistemic_cov))
 
 
@@ -67,35 +67,35 @@ class JointDistribution:
 
     @property
     def covariance(self) -> Float[np.ndarray, "n n"]:
-        """Of (E, F_1x, F_1y, ...), 1 + 3N rows and columns."""
+        """Covariance of (E, F_1x, F_1y, ...), 1 + 3N rows and columns."""
         return self.gaussian.covariance(0)
 
     def samples(self, count: int, *, seed: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n N 3"]]:
-        """Energies and forces that belong together, drawn at random."""
+        """Draw energies and the forces that belong to them."""
         if count < 1:
-            raise HuefieldError(f"one sample is drawn at least, but count is {count}")
+            raise HuefieldError(f"count must be at least 1, but is {count}")
         with self._precision():
             drawn = self.gaussian.samples(count, key=jax.random.key(seed))
         return np.asarray(drawn.energy, float)[:, 0] + self.energy_offset, np.asarray(drawn.forces, float)
 
-    def force_along(self, direction: ArrayLike) -> Estimate:
-        """The force along a direction in configuration space (N × 3, normalised here), such as a reaction path's."""
+    def force_along(self, direction: ArrayLike) -> ObservableDistribution:
+        """Force along a direction in configuration space, such as that of a reaction path (N × 3, normalised here)."""
         with self._precision():
             along = Observable.along(jnp.asarray(np.asarray(direction, float)), self.gaussian.partition)
-        return self._estimate(along)
+        return self._distribution(along)
 
-    def net_force(self) -> Estimate:
-        """The sum of all forces: three components."""
+    def net_force(self) -> ObservableDistribution:
+        """Sum of all forces: three components."""
         with self._precision():
             total = Observable.net_force(self.gaussian.partition, 3)
-        return self._estimate(total)
+        return self._distribution(total)
 
-    def net_torque(self) -> Estimate:
-        """The torque about the mean of the positions: Σ_i (r_i − r̄) × F_i, three components, [eV]."""
+    def net_torque(self) -> ObservableDistribution:
+        """Torque about the mean of the positions: Σ_i (r_i − r̄) × F_i, three components, [eV]."""
         return self.linear(rotations(self.structure.positions, self.structure.positions.mean(0)))
 
-    def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> Estimate:
-        """Any observables Σ_i w_i·F_i + v E.
+    def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> ObservableDistribution:
+        """Observables Σ_i w_i·F_i + v E.
 
         Args:
             forces: w, Q × N × 3.
@@ -105,15 +105,17 @@ class JointDistribution:
         of_energy = np.zeros(len(weights)) if energy is None else np.asarray(energy, float)
         with self._precision():
             observable = Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights))
-        return self._estimate(observable, of_energy * self.energy_offset)
+        return self._distribution(observable, of_energy * self.energy_offset)
 
-    def _estimate(self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0) -> Estimate:
-        """Of observables; the offset is added to their means."""
+    def _distribution(
+        self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0
+    ) -> ObservableDistribution:
+        """Distribution of observables; the offset is added to their means."""
         with self._precision():
             found = self.gaussian.linear(observable)
         mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))
-        return Estimate(mean + offset, noise, spread)
+        return ObservableDistribution(mean + offset, noise, spread)
 
     def _precision(self) -> AbstractContextManager[None]:
-        """That of the Gaussian, whatever JAX is set to."""
+        """Use the precision of the Gaussian, whatever JAX is set to."""
         return jax.enable_x64(self.gaussian.mean.energy.dtype == np.float64)

@@ -1,10 +1,18 @@
 """Thresholds of the uncertainty: numbers, or shares of the validation data."""
 
+import warnings
 from dataclasses import dataclass
 
-from huefield.model.typical import Measure, PartOfUncertainty, TypicalUncertainty
+import numpy as np
+
+from huefield.core.structure import Structure
+from huefield.model.ensemble import Ensemble
+from huefield.model.typical import Measure, PartOfUncertainty, TypicalUncertainty, force_deviations
+from huefield.predict.evaluator import named_atoms
+from huefield.predict.marginals import EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
 
+LARGEST_OF_VALIDATION = "100%"
 LARGEST = 20.0
 """Force uncertainty [eV/Å] above which a number is probably a share without its percent sign."""
 
@@ -58,3 +66,49 @@ class Threshold:
 
     def __str__(self) -> str:
         return f"{100 * self.value:.15g}%" if self.is_share else f"{self.value:.15g}"
+
+
+@dataclass(frozen=True)
+class WarningLimits:
+    """Limits of the uncertainty above which the calculator warns; None for no limit."""
+
+    energy: float | None = None
+    """[eV]"""
+    force: float | None = None
+    """Limit for the force on an atom [eV/Å]."""
+    source: str = ""
+    """Origin of the limits in words."""
+
+    @classmethod
+    def of(cls, ensemble: Ensemble, given: str | float | None) -> "WarningLimits":
+        """Limits for ``warn_above`` of the calculator."""
+        if given is None:
+            return cls()
+        threshold, typical = Threshold.parse(given), ensemble.typical
+        if threshold.doubt:
+            warnings.warn(threshold.doubt, stacklevel=4)
+        if not threshold.is_share:
+            return cls(None, threshold.value, "the threshold")
+        if typical is None and given == LARGEST_OF_VALIDATION:
+            return cls()
+        force = threshold.limit(typical, "atom", "total")
+        assert typical is not None  # noqa: S101 - otherwise the line above raises
+        source = f"{threshold} of the {typical.source} ({typical.structures} structures)"
+        return cls(threshold.limit(typical, "energy", "total"), force, source)
+
+    def exceeded(self, found: EnergyForcesMarginals, structure: Structure) -> str:
+        """Uncertainties above the limits, in words; empty if there are none."""
+        complaints = []
+        forces, energy = force_deviations(found.forces.variance), float(found.energy.deviation[0])
+        if self.force is not None and (forces > self.force).any():
+            worst = np.flatnonzero(forces > self.force)
+            worst = worst[np.argsort(-forces[worst])]
+            complaints.append(
+                f"forces on {named_atoms(structure, worst)} are uncertain by up to {forces.max():.3g} eV/Å, more than "
+                f"{self.source}: {self.force:.3g} eV/Å"
+            )
+        if self.energy is not None and energy > self.energy:
+            complaints.append(
+                f"the energy is uncertain by {energy:.3g} eV, more than {self.source}: {self.energy:.3g} eV"
+            )
+        return "; ".join(complaints)

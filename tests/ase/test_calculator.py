@@ -20,7 +20,7 @@ from ase.optimize import BFGS
 from ase.vibrations import Vibrations
 
 from huefield import Calculator, save
-from huefield.ase.calculator import UNCERTAIN
+from huefield.ase.results import UNCERTAIN
 from huefield.ase.thresholds import UncertaintyWarning
 from huefield.core import voigt
 from huefield.data.batches.batching import make_batch
@@ -415,7 +415,7 @@ def test_what_is_no_structure(model: Ensemble) -> None:
     calc = Calculator(model)
     with pytest.raises(ValueError, match="the structure has no atoms: give at least one"):
         calc.get_property("energy", Atoms())
-    with pytest.raises(ValueError, match="one sample is drawn at least, but count is -1"):
+    with pytest.raises(ValueError, match="count must be at least 1, but is -1"):
         calc.distribution(chain()).samples(-1, seed=0)
     with pytest.raises(TypeError, match=r"one is of Atoms: for atoms of ASE use .* of huefield\.Calculator"):
         require_structures([molecule(), chain()])
@@ -425,3 +425,22 @@ def test_differences_in_a_notebook(model: Ensemble) -> None:
     covariance = Calculator(model).energy_covariance([chain(), chain()])
     assert repr(covariance.difference(0, 1)) == f"EnergyDifference({covariance.difference(0, 1)})"
     assert "calibration" not in repr(covariance)
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_anything_with_an_ensemble_is_a_model(model: Ensemble) -> None:
+    """Such as the results of training and calibration."""
+
+    class Result:
+        ensemble = model
+
+    assert Calculator(Result()).ensemble.num_members == 2
+    with pytest.raises(ValueError, match=r"an ensemble, a model file, or a result of huefield\.train .* not dict"):
+        Calculator({"ensemble": model})
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_it_prints_what_it_is(double: Calculator) -> None:
+    assert repr(double) == ("Calculator(PaiNN with ColoredNoise, 2 members, elements H, C, N, O, calibrated, float64)")
+    plain = Calculator(double.ensemble.with_calibration(None))
+    assert "not calibrated, float32" in repr(plain)

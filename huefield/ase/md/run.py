@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from ase import Atoms
 
-from huefield.ase.calculator import Calculator
+from huefield.ase.calculator import Calculator, Model
 from huefield.ase.md.config import MDConfig
 from huefield.ase.md.dynamics import Dynamics, State
 from huefield.ase.md.figure import save_md_figure
@@ -18,7 +18,6 @@ from huefield.ase.md.records import Snapshot, log_columns, temperature_kelvin
 from huefield.ase.md.start import degrees_of_freedom, prepared
 from huefield.ase.md.watch import Limits, Watch, deviations_in, measured
 from huefield.ase.thresholds import Threshold
-from huefield.model.ensemble import Ensemble
 from huefield.predict.evaluator import Precision
 from huefield.support.errors import HuefieldError, NoPredictionError
 from huefield.support.files import alone_in, require_writable
@@ -76,7 +75,7 @@ class MDResult:
 
 def run_md(
     config: MDConfig,
-    model: Ensemble | Calculator | str | Path,
+    model: Model | Calculator,
     start: Atoms,
     out: Path,
     *,
@@ -281,7 +280,7 @@ class _Run:
         return self._dynamics.step * self.config.timestep_fs
 
 
-def _calculator(model: Ensemble | Calculator | str | Path, precision: Precision) -> Calculator:
+def _calculator(model: Model | Calculator, precision: Precision) -> Calculator:
     if not isinstance(model, Calculator):
         return Calculator(model, warn_above=None, precision=precision)
     found = model.evaluator.precision

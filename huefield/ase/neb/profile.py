@@ -38,7 +38,8 @@ def draw_profile(ax: Axes, found: ReactionPath) -> None:
     energies = found.energies
     relative, curve = energies.energy - energies.energy[0], np.asarray(fit.fit_energies, float)
     band = _smooth(at, WIDTH * energies.relative_to(0), fine)
-    ax.fill_between(fine, curve - band, curve + band, color=plots.EPISTEMIC, alpha=0.3, lw=0, label=f"± {WIDTH:g} standard deviations")
+    band_label = f"± {WIDTH:g} standard deviations"
+    ax.fill_between(fine, curve - band, curve + band, color=plots.EPISTEMIC, alpha=0.3, lw=0, label=band_label)
     apart = WIDTH * np.hypot(energies.uncertainty, energies.uncertainty[0])
     for sign, label in ((-1, None), (1, f"if errors were independent (up to ±{apart[1:].max():.2g} eV)")):
         ax.plot(at[1:], (relative + sign * apart)[1:], ":", color=plots.TRUTH, lw=0.9, label=label)
