@@ -1,5 +1,6 @@
 """Python in the README and the documentation runs as written; links and figures exist."""
 
+import ast
 import re
 from pathlib import Path
 from typing import Any
@@ -90,3 +91,11 @@ def test_links_of_pages_exist(page: Path) -> None:
         if path.suffix == ".py" and name.startswith("`"):
             symbol = name.strip("`").split(".")[-1]
             assert re.search(rf"^\s*(def|class) {symbol}\b", path.read_text(), re.MULTILINE), f"{name} in {target}"
+
+
+@pytest.mark.parametrize("page", [README, *sorted((README.parent / "docs").glob("*.md"))], ids=lambda page: page.stem)
+def test_imports_in_pages_work(page: Path) -> None:
+    """Imports of all examples, also of those that need data and are not run."""
+    for block in python_of(page):
+        imports = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        run_code("\n".join(map(ast.unparse, imports)))
