@@ -15,8 +15,9 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for models, curves and the page.")] = Path("demo"),
 ) -> None:
     """Train vanilla, white and colored ensembles on the bundled data, calibrate and compare their error bars."""
-    from huefield.cli.progress import run_progress, stopping_training, use_compilation_cache
+    from huefield.cli.progress import stopping_training, use_compilation_cache
     from huefield.demo import KINDS, run_demo
+    from huefield.training.progress import run_progress
 
     @contextmanager
     def showing(kind: str) -> "Iterator[OnTrainingEvent]":

@@ -10,7 +10,7 @@ import typer
 
 from huefield.cli.exit_codes import ExitCode
 from huefield.cli.options import naming_options, with_settings
-from huefield.cli.progress import NowAndThen
+from huefield.support.pace import NowAndThen
 
 if TYPE_CHECKING:
     from huefield.ase.neb import PathConfig, PathReport, ReactionPath

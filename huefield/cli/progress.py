@@ -1,16 +1,15 @@
 """How far long work is: a live bar in a terminal, plain lines elsewhere."""
 
-import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from huefield.cli.exit_codes import ExitCode
 from huefield.cli.signals import StopRequest, ending_at_once, stopping_politely
+from huefield.support.pace import NowAndThen, duration
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -18,30 +17,12 @@ if TYPE_CHECKING:
 
     from huefield.data.convert import ConvertProgress
     from huefield.make_data import MakeProgress
-    from huefield.training import StepReport, ValidationReport
 
-SECONDS_BETWEEN_LINES = 5.0
-"""Between two lines about long work."""
 LINES_PER_STAGE = 20
 """Lines about a stage of making data."""
 
 Counting = Callable[[int, int | None], None]
 """Told how many structures are done, and of how many."""
-
-
-class NowAndThen:
-    """Says whether it is time for another line."""
-
-    def __init__(self, *, at_once: bool) -> None:
-        """Begin to wait; with ``at_once``, the first line need not."""
-        self._last = -math.inf if at_once else time.monotonic()
-
-    def due(self, anyway: bool = False) -> bool:
-        """Whether a few seconds have passed since it last said yes, or someone wants a line anyway."""
-        if not anyway and time.monotonic() - self._last < SECONDS_BETWEEN_LINES:
-            return False
-        self._last = time.monotonic()
-        return True
 
 
 def use_compilation_cache() -> None:
@@ -66,115 +47,6 @@ def _live_line() -> "Bar":
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     return _live(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}"), TimeElapsedColumn())
-
-
-@contextmanager
-def run_progress() -> Iterator[Callable[["StepReport | ValidationReport | str"], None]]:
-    """Give a function that shows how far a training run is: a bar for each stage, or a line now and then."""
-    if not sys.stderr.isatty():
-        yield _lines_now_and_then()
-        return
-    with _live_run() as show:
-        yield show
-
-
-@contextmanager
-def _live_run() -> Iterator[Callable[["StepReport | ValidationReport | str"], None]]:
-    """A bar for each stage, with the numbers of the last report below; all else scrolls by above."""
-    from rich.console import Console, Group
-    from rich.live import Live
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-    from rich.text import Text
-
-    from huefield.training import StepReport
-
-    console, numbers, say = Console(stderr=True), Text(), _sayer()
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TextColumn("{task.fields[line]}"))
-    bar = Bar(*columns, console=console, auto_refresh=False)
-    preparing = bar.add_task("reading data, compiling", total=None, line="")
-    tasks: dict[int, TaskID] = {}
-    with Live(Group(bar, numbers), console=console) as live:
-
-        def show(event: "StepReport | ValidationReport | str") -> None:
-            if not isinstance(event, StepReport):
-                live.console.print(say(event), highlight=False, markup=False)
-                return
-            bar.update(preparing, visible=False)
-            if event.stage not in tasks:
-                tasks[event.stage] = bar.add_task(event.stage_name, line="")
-            bar.update(tasks[event.stage], completed=event.step, total=event.stage_steps, line=speed(event))
-            numbers.plain = numbers_line(event)
-
-        yield show
-
-
-def _lines_now_and_then() -> Callable[["StepReport | ValidationReport | str"], None]:
-    """Print every validation and message, and progress every few seconds."""
-    from huefield.training import StepReport
-
-    time_for_line, say = NowAndThen(at_once=True), _sayer()
-
-    def show(event: "StepReport | ValidationReport | str") -> None:
-        if not isinstance(event, StepReport):
-            typer.echo(say(event), err=True)
-        elif time_for_line.due(event.step == event.stage_steps):
-            parts = (f"{event.stage_name} {event.step}/{event.stage_steps}", speed(event), numbers_line(event))
-            typer.echo(", ".join(part for part in parts if part), err=True)
-
-    return show
-
-
-def _sayer() -> Callable[["ValidationReport | str"], str]:
-    """Give a function for the text of messages and validations; the first validation of a stage has a head."""
-    stages: set[int] = set()
-
-    def say(event: "ValidationReport | str") -> str:
-        if isinstance(event, str):
-            return event
-        head = "" if event.stage in stages else f"{VALIDATION_HEAD}\n"
-        stages.add(event.stage)
-        return head + validation_line(event)
-
-    return say
-
-
-def speed(report: "StepReport") -> str:
-    """Steps per second, and the time that is left of the stage."""
-    if not report.steps_per_second:
-        return ""
-    left = f", {duration(report.seconds_left)} left" if report.step < report.stage_steps else ""
-    return f"{report.steps_per_second:.3g}/s{left}"
-
-
-def numbers_line(report: "StepReport") -> str:
-    """Losses, gradient norms and γ of the members, and the steps that were not taken."""
-    noise = [f"{name.replace('gamma', 'γ')} {_span(values)}" for name, values in report.noise.items()]
-    skipped = [f"{int(report.skipped.sum())} steps skipped"] if report.skipped.any() else []
-    return ", ".join([f"loss {_span(report.loss)}", f"|g| {_span(report.gradient_norm)}", *noise, *skipped])
-
-
-VALIDATION_HEAD = "validation [meV, meV/Å]   E MAE    RMSE     NLL    RZV |   F MAE    RMSE     NLL    RZV | improved"
-"""Above the lines of :func:`validation_line`."""
-
-
-def validation_line(report: "ValidationReport") -> str:
-    """Metrics of the members on validation data, the mean of them, and how many are better than ever before."""
-    metrics = report.metrics
-
-    def of(kind: str) -> str:
-        mae, rmse, nll, rzv = (getattr(metrics, f"{kind}_{name}").mean() for name in ("mae", "rmse", "nll", "rzv"))
-        noise = f"{'-':>7} {'-':>6}" if math.isnan(nll) else f"{nll:7.2f} {rzv:6.2f}"
-        return f"{1e3 * mae:7.1f} {1e3 * rmse:7.1f} {noise}"
-
-    improved = f"{int(report.improved.sum())} of {len(report.improved)}"
-    return f"{f'at step {report.step}':>23} {of('energy')} | {of('force')} | {improved:>8}"
-
-
-def _span(values: Any) -> str:
-    """The mean of some numbers, and their range where they are several."""
-    low, high = float(values.min()), float(values.max())
-    return f"{float(values.mean()):.3g}" + (f" ({low:.3g} to {high:.3g})" if high > low else "")
 
 
 @contextmanager
@@ -299,13 +171,3 @@ def seconds_left(seconds: float, left_at_first: int, left: int) -> float | None:
     """For what is left, at the pace so far, whoever did it; None as long as nothing is done."""
     done = left_at_first - left
     return seconds / done * left if done > 0 else None
-
-
-def duration(seconds: float) -> str:
-    """A time for people, in two units at most, such as 1 h 05 min."""
-    whole = math.ceil(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

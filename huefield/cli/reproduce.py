@@ -135,7 +135,7 @@ class _RowsLeft:
 
     @contextmanager
     def showing(self, title: str) -> "Iterator[OnTrainingEvent]":
-        from huefield.cli.progress import run_progress
+        from huefield.training.progress import run_progress
 
         self._all_saved()
         _tell(f"{title}{self._outlook()}")
@@ -143,7 +143,8 @@ class _RowsLeft:
             yield report
 
     def _outlook(self) -> str:
-        from huefield.cli.progress import duration, seconds_left
+        from huefield.cli.progress import seconds_left
+        from huefield.support.pace import duration
 
         left = self._count()
         rows = "1 row" if left == 1 else f"{left} rows"

@@ -17,9 +17,10 @@ def toy(
     members: Annotated[int, typer.Option(min=1, help="Networks in the ensemble.")] = 10,
 ) -> None:
     """Draw the paper's toy example: an ensemble on energies and forces with correlated noise."""
-    from huefield.cli.progress import run_progress, use_compilation_cache
+    from huefield.cli.progress import use_compilation_cache
     from huefield.reproduce.toy import ToyConfig, run_toy, summarise, write_toy
     from huefield.support.files import require_writable
+    from huefield.training.progress import run_progress
 
     config = ToyConfig.model_validate({"noise": {"kind": noise.value}, "seed": seed, "members": members})
     require_writable(out)

@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from huefield.cli.options import NoiseKind
 from huefield.support.errors import HuefieldError
 
-if TYPE_CHECKING:
-    from huefield.training import Trained
-
 SILENCE_SECONDS = 20
-"""After which the processes of a job take one of them for dead."""
+"""Time without a sign of life after which a process of a job counts as dead."""
 SIGNS_OF_LOSS = ("Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED")
-"""In messages of JAX when a process cannot be reached."""
-GO_ON = "start the job again with the same command, and it goes on from the last checkpoint"
+"""Parts of JAX's messages about a process that cannot be reached."""
+GO_ON = "start the job again with the same command to resume from the last checkpoint"
 
 
 class PresetKind(StrEnum):
@@ -32,33 +29,43 @@ class PresetKind(StrEnum):
 
 
 def train(
-    config: Annotated[Path, typer.Argument(help="Configuration, as `huefield config` prints it.")],
-    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is gone on with.")],
+    config: Annotated[str, typer.Argument(help="YAML file, as `huefield config` prints it, or the name of a preset.")],
+    out: Annotated[Path, typer.Option(help="Folder of the run; an unfinished run in it is resumed.")],
+    data: Annotated[
+        list[Path] | None, typer.Option(help="File or store to train on, instead of that of the configuration.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, such as members=3.")
     ] = None,
     member: Annotated[int | None, typer.Option(min=0, help="Train this member alone, for job arrays.")] = None,
     distributed: Annotated[
-        bool, typer.Option("--distributed", help="Be one process of a job that Slurm, MPI or Kubernetes has started.")
+        bool,
+        typer.Option("--distributed", help="Join a job of several processes that Slurm, MPI or Kubernetes started."),
     ] = False,
 ) -> None:
-    """Train an ensemble: from data to a model that says how wrong it is."""
+    """Train an ensemble that predicts energies, forces and their uncertainties."""
     import jax
 
-    from huefield.cli.progress import run_progress, stopping_training, use_compilation_cache
-    from huefield.training import parse_config
+    from huefield.cli.progress import stopping_training, use_compilation_cache
     from huefield.training import train as run
 
-    parsed = parse_config(config.read_text(), str(config), overrides or [])
     if distributed:
         join_job()
     use_compilation_cache()
-    with ending_at_once(distributed), stopping_training() as should_stop, run_progress() as show:
-        report = show if jax.process_index() == 0 else lambda event: None
-        trained = run(parsed, out, member=member, report=report, should_stop=should_stop)
+    with ending_at_once(distributed), stopping_training() as should_stop:
+        trained = run(
+            config,
+            out,
+            data=data or None,
+            overrides=overrides or [],
+            member=member,
+            report=None if jax.process_index() == 0 else lambda event: None,
+            should_stop=should_stop,
+            on_saved=should_stop.all_saved,
+        )
     if jax.process_index():
         return
-    _say_scores(trained)
+    typer.echo(trained.table())
     typer.echo(f"Wrote {trained.model}")
     if member is not None:
         typer.echo(f"When all members are trained: huefield assemble {out}")
@@ -67,7 +74,7 @@ def train(
 
 
 def join_job() -> None:
-    """Become one process of a job, as JAX finds it in the environment."""
+    """Join the job that JAX finds in the environment."""
     import jax
 
     _find_job()
@@ -88,14 +95,14 @@ def _find_job() -> None:
         jax.distributed.initialize(heartbeat_timeout_seconds=SILENCE_SECONDS)
     except (ValueError, RuntimeError) as error:
         raise HuefieldError(
-            f"cannot join a job: {error}. Start the processes with srun or mpirun, or say by hand who they are, with "
-            f"the environment variables {', '.join(known)}"
+            f"cannot join a job: {error}. Start the processes with srun or mpirun, or set the environment variables "
+            f"{', '.join(known)}"
         ) from error
 
 
 @contextmanager
 def ending_at_once(distributed: bool) -> Iterator[None]:
-    """In a job, end this process without waiting for the others if it fails, as they would wait for it in turn."""
+    """End a failed process of a job without waiting for the others, which would wait for it in turn."""
     import os
 
     try:
@@ -114,20 +121,10 @@ def ending_at_once(distributed: bool) -> Iterator[None]:
         os._exit(1)
 
 
-def _say_scores(trained: "Trained") -> None:
-    """The table of the paper, as far as training knows it."""
-    head = f"{'':>16} {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}"
-    for quantity, unit in (("energy", "eV"), ("forces", "eV/Å")) if trained.scores else ():
-        typer.echo(f"{quantity} [{unit}]".ljust(16) + head[16:])
-        for name, scores in trained.scores.items():
-            e = getattr(scores, quantity)
-            typer.echo(f"{name:>16} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
-
-
 def config(
-    preset: Annotated[PresetKind, typer.Option(help="What to start from.")] = PresetKind.SMALL,
-    data: Annotated[Path | None, typer.Option(help="File or store to train on; else the bundled data.")] = None,
-    noise: Annotated[NoiseKind | None, typer.Option(help="Another noise model than the preset's.")] = None,
+    preset: Annotated[PresetKind, typer.Option(help="Preset to start from.")] = PresetKind.SMALL,
+    data: Annotated[Path | None, typer.Option(help="File or store to train on; the bundled data by default.")] = None,
+    noise: Annotated[NoiseKind | None, typer.Option(help="Noise model, if not the preset's.")] = None,
 ) -> None:
     """Print a configuration to start from, with comments."""
     from huefield.training import presets
@@ -140,30 +137,27 @@ def config(
 
 def assemble(
     out: Annotated[Path, typer.Argument(help="Folder of the run; the ensemble is written there.")],
-    models: Annotated[list[Path] | None, typer.Argument(help="Model files; else all members of the run.")] = None,
-    allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Do without members that are not trained.")
-    ] = False,
+    models: Annotated[list[Path] | None, typer.Argument(help="Model files; all members of the run by default.")] = None,
+    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Allow members that are not trained.")] = False,
 ) -> None:
-    """Put members together that were trained one by one."""
-    from huefield.cli.progress import run_progress, use_compilation_cache
+    """Assemble members that were trained one by one."""
+    from huefield.cli.progress import use_compilation_cache
     from huefield.training import assemble as run
+    from huefield.training.progress import run_progress
 
     use_compilation_cache()
     with run_progress() as show:
         made = run(out, models or None, allow_missing=allow_missing, report=show)
-    _say_scores(made)
-    count = made.ensemble.num_members
-    typer.echo(f"Wrote {made.model}: {count} member{'s' if count != 1 else ''}")
+    typer.echo(made)
 
 
 def history(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
     figure: Annotated[
-        Path | None, typer.Option(help="Where to draw, as PNG, PDF or SVG; else history.png in the folder.")
+        Path | None, typer.Option(help="PNG, PDF or SVG file; history.png in the folder by default.")
     ] = None,
 ) -> None:
-    """Draw how loss, errors and noise changed in a run."""
+    """Draw the loss, validation errors and noise of a run."""
     from huefield.training.history_figure import save_history_figure
 
     typer.echo(f"Drew {save_history_figure(run, figure)}")

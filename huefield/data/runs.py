@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from huefield.data.dataset import DataConfig, Part, Parts
+from huefield.data.dataset import DataConfig, FileData, Part, Parts
 from huefield.support.config import explain
 from huefield.support.errors import HuefieldError
 from huefield.support.yamlfile import parse_yaml
 
 CONFIG, DIGESTS = "config.yaml", "digests.json"
+STRUCTURES = ("structures.hues", "validation.hues")
+"""Stores in the folder of a run that keep structures given in memory, for training and for validation."""
 HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
 
 
@@ -67,12 +69,25 @@ def part_of_run(path: Path, name: str) -> Part:
     return parts[name]
 
 
+def relocated(data: DataConfig, folder: Path) -> DataConfig:
+    """The data of a run whose folder may have been moved, with the structures that it keeps."""
+    if not isinstance(data, FileData):
+        return data
+    found = {name: tuple(_moved(path, folder) for path in getattr(data, name)) for name in ("train", "validation")}
+    return data.model_copy(update=found)
+
+
+def _moved(path: Path, folder: Path) -> Path:
+    here = (place / path.name for place in (folder, folder.parent))
+    return next((each for each in here if each.exists()), path) if path.name in STRUCTURES else path
+
+
 def _recorded_data(folder: Path) -> DataConfig:
     source = str(folder / CONFIG)
     content = parse_yaml((folder / CONFIG).read_text(), source)
     if not isinstance(content, dict) or "data" not in content:
         raise HuefieldError(f"{source} does not name the data of the run: name a file of structures instead")
     try:
-        return TypeAdapter[DataConfig](DataConfig).validate_python(content["data"])
+        return relocated(TypeAdapter[DataConfig](DataConfig).validate_python(content["data"]), folder)
     except ValidationError as error:
         raise HuefieldError(explain(error, f"{source}: data")) from None

@@ -1,5 +1,6 @@
 """The configuration of a training run."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -98,14 +99,22 @@ class TrainConfig(FrozenConfig):
         return self.model_dump(mode="json", exclude=CHANGEABLE)
 
 
-def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] = ()) -> TrainConfig:
+def parse_config(text: str, source: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> TrainConfig:
     """Read a configuration from YAML, and override some of its keys.
 
     Args:
         text: the YAML.
         source: file or command that it came from, for messages.
-        overrides: such as ``model.potential.features=64`` or ``stages.0.steps=100``; values are YAML too.
+        overrides: such as ``model.potential.features=64`` or ``stages.0.steps=100``, with values in YAML; or a mapping
+            of keys to values.
     """
+    content = content_of(text, source)
+    with_overrides(content, overrides)
+    return validated(content, source)
+
+
+def content_of(text: str, source: str) -> dict[str, Any]:
+    """The keys and values of a configuration in YAML."""
     content = parse_yaml(text, source)
     if not isinstance(content, dict):
         found = "empty" if content is None else f"a {type(content).__name__}"
@@ -113,41 +122,54 @@ def parse_config(text: str, source: str, overrides: list[str] | tuple[str, ...] 
             f"{source} must be a mapping with keys such as data and model, but is {found}: `huefield config --preset "
             "small --data YOUR.xyz` prints one to start from"
         )
-    for override in overrides:
-        _override(content, override)
+    return content
+
+
+def validated(content: Mapping[str, Any], source: str) -> TrainConfig:
+    """The configuration with this content; an error names each wrong key."""
     try:
-        return TrainConfig.model_validate(content)
+        return TrainConfig.model_validate(dict(content))
     except ValidationError as error:
         raise HuefieldError(explain(error, source)) from None
 
 
-def _override(content: dict[str, Any], override: str) -> None:
+def with_overrides(content: dict[str, Any], overrides: Sequence[str] | Mapping[str, Any]) -> None:
+    """Set keys of a configuration; see :func:`parse_config`."""
+    pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parsed, overrides)
+    for path, value in pairs:
+        _override(content, path, value)
+
+
+def _parsed(override: str) -> tuple[str, Any]:
     path, separator, value = override.partition("=")
     if not separator or not path:
         raise HuefieldError(f"--set needs KEY=VALUE, such as model.potential.features=64, but got {override!r}")
+    return path, parse_yaml(value, f"the value of --set {override}")
+
+
+def _override(content: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
     place: Any = content
     for name in parents:
         if isinstance(place, dict) and place.get(name) is None:
             place[name] = {}
-        place = _entry(place, name, override)
-    parsed = parse_yaml(value, f"the value of --set {override}")
+        place = _entry(place, name, path)
     if isinstance(place, list):
-        _entry(place, last, override)
-        place[int(last)] = parsed
+        _entry(place, last, path)
+        place[int(last)] = value
     elif isinstance(place, dict):
-        place[last] = parsed
+        place[last] = value
     else:
-        raise HuefieldError(f"--set {override}: {'.'.join(parents)} is {place!r}, which has no keys")
+        raise HuefieldError(f"cannot set {path}: {'.'.join(parents)} is {place!r}, which has no keys")
 
 
-def _entry(place: Any, name: str, override: str) -> Any:
+def _entry(place: Any, name: str, path: str) -> Any:
     if isinstance(place, list):
         if not name.isdigit() or int(name) >= len(place):
-            raise HuefieldError(f"--set {override}: {name!r} is no index of a list of {len(place)}, counted from 0")
+            raise HuefieldError(f"cannot set {path}: {name!r} is no index of a list of {len(place)}, counted from 0")
         return place[int(name)]
     if not isinstance(place, dict):
-        raise HuefieldError(f"--set {override}: there is no {name!r} in {place!r}, which has no keys")
+        raise HuefieldError(f"cannot set {path}: {place!r} has no keys")
     return place[name]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences
-from huefield.data.runs import CONFIG, DIGESTS, changed_parts, inputs_folder
+from huefield.data.runs import CONFIG, DIGESTS, changed_parts, inputs_folder, relocated
 from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
@@ -42,8 +42,9 @@ def write_inputs(
 
 
 def recorded_config(folder: Path) -> TrainConfig:
-    """The configuration in the folder of a run."""
-    return parse_config((folder / CONFIG).read_text(), str(folder / CONFIG))
+    """The configuration in the folder of a run, which may have been moved with the structures in it."""
+    config = parse_config((folder / CONFIG).read_text(), str(folder / CONFIG))
+    return config.model_copy(update={"data": relocated(config.data, folder)})
 
 
 def with_elements(config: TrainConfig, part: Part, saved: Ensemble | None) -> TrainConfig:

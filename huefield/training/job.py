@@ -17,8 +17,9 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import jax
 from ase.data import chemical_symbols
@@ -40,7 +41,9 @@ from huefield.training.initial import initial_ensemble, order_keys
 from huefield.training.inputs import DECISIVE, fingerprint, member_folder, with_elements, write_inputs
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
+from huefield.training.progress import run_progress
 from huefield.training.reports import OnTrainingEvent
+from huefield.training.request import ConfigLike, DataLike, Overrides, resolved, run_folder
 from huefield.training.run import LoopSettings, Run, Setting
 from huefield.training.tensorboard import require_tensorboard
 from huefield.training.transfer import require_transferable
@@ -48,35 +51,61 @@ from huefield.training.validation import Validator
 
 
 def train(
-    config: TrainConfig,
-    out: str | Path,
+    config: ConfigLike,
+    out: str | Path | None = None,
     *,
+    data: DataLike | None = None,
+    validation: DataLike | None = None,
+    overrides: Overrides = (),
     member: int | None = None,
-    report: OnTrainingEvent = lambda event: None,
+    report: OnTrainingEvent | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    on_saved: Callable[[], None] = lambda: None,
+    **settings: Any,
 ) -> Trained:
     """Train an ensemble, or resume an interrupted run.
 
     Args:
-        config: configuration of the run.
-        out: folder of the run. An unfinished run in it with the same configuration is resumed.
+        config: a preset (``"small"``), a YAML file, or a configuration.
+        out: folder of the run. An unfinished run in it with the same configuration and data is resumed. None for a new
+            folder ``huefield-run`` (``huefield-run-2``, ...) in the current one.
+        data: files, a list of ``ase.Atoms`` with energies and forces, or a configuration of data; None for the data
+            of ``config``. Structures in memory are kept in ``out``. Without ``validation``, and unless ``config``
+            splits them otherwise, a random tenth is for validation.
+        validation: files or a list of ``ase.Atoms`` for validation.
+        overrides: settings by their places, such as ``{"stages.0.steps": 100}``.
         member: train this member alone, into a folder of its own within ``out``;
             :func:`~huefield.training.assembly.assemble` assembles the members. None for all in one program.
-        report: receives progress and messages.
+        report: receives progress and messages; None to show them.
         should_stop: is called after each step (in a job of several processes, at each report); if it returns True, the
             state is saved and ``TrainingStoppedError`` raised.
+        on_saved: is called after each checkpoint.
+        settings: further settings of the configuration by name, such as ``members=3``.
     """
+    with run_folder(out) as folder, run_progress() if report is None else nullcontext(report) as show:
+        chosen = resolved(config, data, validation, (overrides, settings), folder, lambda r: show(f"warning: {r}"))
+        return _train_into(chosen, folder, member, Callbacks(show, should_stop, on_saved))
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that a run calls; see :func:`train`."""
+
+    report: OnTrainingEvent
+    should_stop: Callable[[], bool]
+    on_saved: Callable[[], None]
+
+
+def _train_into(config: TrainConfig, out: Path, member: int | None, callbacks: Callbacks) -> Trained:
     if member is not None and not 0 <= member < config.members:
         raise HuefieldError(f"there is no member {member}: the configuration has {config.members}, counted from 0")
-    folder = Path(out) if member is None else member_folder(Path(out), member)
+    folder = out if member is None else member_folder(out, member)
     if member is None:
         _require_no_members_alone(folder, config.members)
-    elif (Path(out) / CHECKPOINTS).exists():
+    elif (out / CHECKPOINTS).exists():
         raise HuefieldError(f"{out} has a run of all members: resume it without --member, or choose another folder")
     with jax.enable_x64(config.precision == "float64"), saying_what_is_safe(folder), leaving_no_empty(folder):
-        return _train(
-            config, folder, range(config.members) if member is None else range(member, member + 1), report, should_stop
-        )
+        return _train(config, folder, range(config.members) if member is None else range(member, member + 1), callbacks)
 
 
 def _require_no_members_alone(folder: Path, members: int) -> None:
@@ -94,9 +123,7 @@ def _require_no_members_alone(folder: Path, members: int) -> None:
         )
 
 
-def _train(
-    config: TrainConfig, folder: Path, members: range, report: OnTrainingEvent, should_stop: Callable[[], bool]
-) -> Trained:
+def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbacks) -> Trained:
     if config.tensorboard:
         require_tensorboard()
     require_writable(folder)
@@ -114,7 +141,7 @@ def _train(
     warnings = (f"warning: {remark}" for remark in remarks)
     for line in (*overview(parts, references, members), *warnings, *label_warnings(parts)):
         if first_process():
-            report(line)
+            callbacks.report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)
     batches = validation_batches(prepared["validation"], layout, config.batch_size)
     setting = Setting(
@@ -131,8 +158,9 @@ def _train(
         ),
         folder=folder,
         fingerprint=fingerprint(config, members, digests),
-        report=report,
-        should_stop=should_stop,
+        report=callbacks.report,
+        should_stop=callbacks.should_stop,
+        on_saved=callbacks.on_saved,
         diagnose=lambda one, batches, stage: diagnose(one, prepared["train"], batches, stage),
     )
     with alone_in(folder) if first_process() else nullcontext():
@@ -146,7 +174,7 @@ def _train(
         if first_process():
             write_inputs(config, parts, references, digests, folder)
         ends = (Ensemble(layout.on_device(end), atom_energies=ensemble.atom_energies) for end in run())
-        return conclude(Candidates(*ends), prepared, config, folder, report)
+        return conclude(Candidates(*ends), prepared, config, folder, callbacks.report)
 
 
 def loop_settings(config: TrainConfig) -> LoopSettings:

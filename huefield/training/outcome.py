@@ -17,6 +17,7 @@ import numpy as np
 
 from huefield.data.batches.batching import BatchShape
 from huefield.data.batches.prepared import Prepared
+from huefield.data.dataset import Part
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
 from huefield.support.checks import NotFiniteError
@@ -33,14 +34,36 @@ SCORES = "scores.json"
 CANDIDATES = "candidates"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trained:
-    """What came out of a run."""
+    """The result of training. :class:`huefield.Calculator` and ``huefield.calibrate`` take it, too."""
 
     ensemble: Ensemble
     model: Path
+    """The model file."""
     scores: dict[str, EnsembleScores]
-    """On each part of the data but the one for training."""
+    """Metrics on each part of the data except the one for training."""
+    validation: Part | None = None
+    """The validation data; None for members that were assembled without data."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self.model.parent
+
+    def table(self) -> str:
+        """Metrics of energies and force components, a line for each part of the data."""
+        lines = []
+        for quantity, unit in (("energy", "eV"), ("forces", "eV/Å")) if self.scores else ():
+            lines.append(f"{quantity} [{unit}]".ljust(16) + f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}")
+            for name, scores in self.scores.items():
+                e = getattr(scores, quantity)
+                lines.append(f"{name:>16} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        count = self.ensemble.num_members
+        return f"{self.table()}\n{self.model}: {count} member{'s' if count != 1 else ''}".lstrip()
 
 
 class Candidates(NamedTuple):
@@ -77,7 +100,7 @@ def conclude(
         save(chosen, path)
         table = {name: entry.as_dict() for name, entry in scores.items()}
         write_bytes(folder / SCORES, (json.dumps(plain(table), indent=1) + "\n").encode())
-    return Trained(chosen, path, scores)
+    return Trained(chosen, path, scores, prepared["validation"].part)
 
 
 def choose(

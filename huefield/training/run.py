@@ -83,6 +83,8 @@ class Setting:
     """Inputs that must be the same when the run is resumed."""
     report: OnTrainingEvent = lambda event: None
     should_stop: Callable[[], bool] = lambda: False
+    on_saved: Callable[[], None] = lambda: None
+    """Is called after each checkpoint."""
     diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str] = lambda *_: ""
     """Explains why the last batches of a member failed."""
     strategy: Strategy = "auto"
@@ -292,12 +294,13 @@ class Run:
 
     def _save(self) -> None:
         state = self.setting.layout.fetch(self.now)
-        if not first_process():
-            return
-        if self.tensorboard is not None:
-            self.tensorboard.flush()
-        size = self.history.num_bytes if self.history is not None else self.position.history_bytes
-        save_checkpoint(self._checkpoints, state, replace(self.position, history_bytes=size), self.setting.fingerprint)
+        if first_process():
+            if self.tensorboard is not None:
+                self.tensorboard.flush()
+            size = self.history.num_bytes if self.history is not None else self.position.history_bytes
+            position = replace(self.position, history_bytes=size)
+            save_checkpoint(self._checkpoints, state, position, self.setting.fingerprint)
+        self.setting.on_saved()
 
     def resume(self) -> None:
         """Continue from the newest checkpoint, if there is one."""

@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 
 from huefield.cli.progress import (
-    NowAndThen,
     convert_progress,
-    duration,
     make_line,
     make_progress,
     seconds_left,
 )
 from huefield.data.convert import ConvertProgress
 from huefield.make_data import MakeProgress
+from huefield.support.pace import NowAndThen, duration
 
 HUEFIELD = Path(sys.executable).with_name("huefield")
 
@@ -153,7 +152,7 @@ def test_what_is_left_takes_as_long_as_what_was_done(left: int, seconds: float |
 
 def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
-    monkeypatch.setattr("huefield.cli.progress.time.monotonic", lambda: clock)
+    monkeypatch.setattr("huefield.support.pace.time.monotonic", lambda: clock)
     eager, patient = NowAndThen(at_once=True), NowAndThen(at_once=False)
     assert (eager.due(), eager.due(), patient.due()) == (True, False, False)
     clock = 104.0

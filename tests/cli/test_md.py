@@ -115,7 +115,7 @@ def test_lines_of_progress(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
         report("Resuming")
         report(PROGRESS)  # too early for a line
     assert capsys.readouterr().err == "Resuming\n"
-    monkeypatch.setattr("huefield.cli.progress.SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("huefield.support.pace.SECONDS_BETWEEN_LINES", 0.0)
     with md_progress() as report:
         report(PROGRESS)
     assert capsys.readouterr().err == f"step 200/1000, {expected}\n"

@@ -1,6 +1,7 @@
 """Training from the command line."""
 
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from huefield.cli import progress
 from huefield.cli.main import app
 from huefield.data.dataset import BundledData
-from huefield.training import StepReport, ValidationReport, parse_config
+from huefield.training import StepReport, ValidationReport, parse_config, progress
 from huefield.training.config import to_yaml
 from huefield.training.presets import example_data, noise_of_kind, preset
 from huefield.training.validation import MemberMetrics
 from tests.cli.test_main import HUEFIELD, in_terminal, run
+from tests.cli.test_signals import BUSY, started, wait_until
 from tests.training.helpers import config_for, write_waters
 
 
@@ -82,6 +83,64 @@ def test_a_member_alone_put_together_and_drawn(tmp_path: Path) -> None:
     drawn = call("history", folder)
     assert drawn.exit_code == 0
     assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")
+
+
+SLOW_COMPILER = """
+import hashlib, sys
+from pathlib import Path
+from huefield.cli import main
+from huefield.training.program import StageProgram
+
+config, out, compiling = sys.argv[1:]
+step = StageProgram.step
+
+def slow(self, states, batch):
+    if self.stage.kind == "beta_nll":
+        Path(compiling).touch()
+        BUSY
+    return step(self, states, batch)
+
+StageProgram.step = slow
+sys.argv = ["huefield", "train", config, "--out", out]
+main()
+"""
+
+
+def test_sigterm_ends_a_compilation_when_everything_is_saved(tmp_path: Path) -> None:
+    """The second stage has begun, and its first step compiles: the checkpoint has all that there is."""
+    data = write_waters(tmp_path / "waters.xyz", 8)
+    (tmp_path / "c.yaml").write_text(to_yaml(config_for(data, members=1, validate_every=6, checkpoint_every=6)))
+    (tmp_path / "program.py").write_text(SLOW_COMPILER.replace("BUSY", BUSY))
+    compiling, log = tmp_path / "compiling", tmp_path / "log"
+    with started(tmp_path / "program.py", tmp_path / "c.yaml", tmp_path / "run", compiling, log=log) as child:
+        wait_until(compiling.exists, child)
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 143, log.read_text()[-1000:]
+    assert (tmp_path / "run" / "checkpoints" / "step-000000006-1.safetensors").exists()
+    assert "Traceback" not in log.read_text()
+
+
+def test_train_takes_a_preset_and_data(tmp_path: Path) -> None:
+    data = write_waters(tmp_path / "waters.xyz", 12)
+    stages = "stages=[{kind: squared_error, steps: 1}]"
+    model = "model={potential: {kind: painn, features: 4, layers: 1}, noise: {kind: vanilla}}"
+    result = call(
+        "train",
+        "tiny",
+        "--data",
+        data,
+        "--out",
+        tmp_path / "run",
+        "--set",
+        stages,
+        "--set",
+        model,
+        "--set",
+        "members=1",
+    )
+    assert result.exit_code == 0, result.output
+    assert f"Wrote {tmp_path}/run/model.safetensors" in result.stdout
+    assert parse_config((tmp_path / "run" / "config.yaml").read_text(), "x").data.train == (data,)
 
 
 def steps(stage: int, name: str, step: int) -> StepReport:
