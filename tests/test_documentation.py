@@ -86,3 +86,23 @@ class TestChecks:
 
     def test_enough_commands_are_checked(self) -> None:
         assert sum(len(list(commands(page.read_text()))) for page in PAGES) > 40
+
+
+class TestArchitecture:
+    PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+    def test_the_map_has_every_folder_and_no_other(self) -> None:
+        named = {name.rstrip("/") for name in re.findall(r"`(huefield/[a-z_/]+)`", self.PAGE)}
+        folders = {str(path.parent.relative_to(ROOT)) for path in (ROOT / "huefield").glob("*/**/__init__.py")}
+        assert named == folders
+
+    def test_files_of_the_page_exist(self) -> None:
+        files = re.findall(r"`(huefield/[a-z_/]+\.py)`", self.PAGE)
+        assert files
+        assert [file for file in files if not (ROOT / file).exists()] == []
+
+    def test_questions_name_functions_that_exist(self) -> None:
+        """The functions are checked with all links of pages (tests/test_readme.py)."""
+        questions = [line for line in self.PAGE.splitlines() if line.startswith("| Where ")]
+        assert len(questions) >= 10
+        assert all(re.search(r"\| \[`[\w.]+`\]\(\.\./huefield/[\w/]+\.py\)", line) for line in questions)
