@@ -1,22 +1,28 @@
-"""How fast Transition1x-like HDF5 becomes a store, from end to end. Prints JSON.
+"""Rates of converting Transition1x-like HDF5 to a store and of reading extended xyz; JSON to stdout.
 
-python benchmarks/convert.py [STRUCTURES]
+Run as ``python benchmarks/convert.py [STRUCTURES]``. The xyz files are real ones of the folder ``HUEFIELD_DATA``, if it
+is set; the rates are frames per second of CPU time, of ASE alone and of our reader with its checks.
 """
 
 import json
+import os
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
+import ase.io
 import h5py
 import numpy as np
 
 from huefield.data.convert import convert
+from huefield.data.readers.detect import read_blocks
 
+XYZ = ("water_pbe0/train.xyz", "ani1x/ani1x_800.xyz", "ethanol_pbe_svp/train.xyz", "3bpa/train_300K.xyz")
 ATOMS = 14
 FRAMES = 960
-"""Of a reaction, as many as Transition1x has on average."""
+"""Frames of a reaction: the average of Transition1x."""
 
 
 def write_source(path: Path, structures: int) -> int:
@@ -43,6 +49,19 @@ def fill(group: h5py.Group, frames: int, lattice: np.ndarray, rng: np.random.Gen
     group["wB97x_6-31G(d).forces"] = rng.normal(0.0, 1.0, (frames, ATOMS, 3))
 
 
+def xyz_rates(path: Path) -> dict[str, float]:
+    """Frames per second of CPU time, best of three."""
+    seconds = {"ase": np.inf, "reader": np.inf}
+    for _ in range(3):
+        start = time.process_time()
+        frames = len(ase.io.read(path, ":"))
+        middle = time.process_time()
+        sum(map(len, read_blocks(path)))
+        taken = {"ase": middle - start, "reader": time.process_time() - middle}
+        seconds = {name: min(seconds[name], taken[name]) for name in seconds}
+    return {name: frames / taken for name, taken in seconds.items()}
+
+
 def main() -> None:
     """Best of three conversions."""
     wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
@@ -53,9 +72,11 @@ def main() -> None:
             start = time.perf_counter()
             done = convert([source], Path(folder) / f"store{number}.hues", precision="float32")
             rates.append(done.structures / (time.perf_counter() - start))
-        print(
-            json.dumps({"path_frames": paths, "structures": done.structures, "structures_per_second": rates}, indent=2)
-        )
+    result: dict[str, Any] = {"path_frames": paths, "structures": done.structures, "structures_per_second": rates}
+    if "HUEFIELD_DATA" in os.environ:
+        data = Path(os.environ["HUEFIELD_DATA"])
+        result["xyz_frames_per_second"] = {name: xyz_rates(data / name) for name in XYZ}
+    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":

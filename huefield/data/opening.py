@@ -10,6 +10,7 @@ from ase import Atoms
 from huefield.core.structure import joined
 from huefield.data.dataset import Part, open_part
 from huefield.data.readers.ase_files import AseReader
+from huefield.data.readers.base import Remark
 from huefield.data.readers.detect import ReaderConfig, read_atoms
 from huefield.data.runs import is_run, part_of_run
 from huefield.support.errors import HuefieldError
@@ -48,14 +49,24 @@ def open_data(
         _require_none("reader", reader, "the run records how its data are read")
         return part_of_run(paths[0], part or usual_part)
     _require_none("part", part, f"{paths[0]} is not the folder of a run")
-    return open_part(", ".join(map(str, paths)), paths, reader)
+    remarks: list[Remark] = []
+    return _labelled(open_part(", ".join(map(str, paths)), paths, reader, remarks.append), remarks)
 
 
 def _atoms_part(atoms: list[Atoms], reader: ReaderConfig | None) -> Part:
     if reader is not None and not isinstance(reader, AseReader):
         raise HuefieldError(f"the reader of atoms in memory has the kind 'ase', but this one is {reader.kind!r}")
-    block = joined(list(read_atoms(atoms, reader, source=IN_MEMORY)), IN_MEMORY)
-    return Part(IN_MEMORY, block, np.arange(len(block)))
+    remarks: list[Remark] = []
+    block = joined(list(read_atoms(atoms, reader, source=IN_MEMORY, on_remark=remarks.append)), IN_MEMORY)
+    return _labelled(Part(IN_MEMORY, block, np.arange(len(block))), remarks)
+
+
+def _labelled(part: Part, remarks: Sequence[Remark]) -> Part:
+    """The part, if any structure has a label; an error that lists other names of labels otherwise."""
+    if not any((block.has_energy | block.has_forces).any() for block in part.blocks()):
+        others = "".join(f". {remark}" for remark in remarks if remark.kind == "labels")
+        raise HuefieldError(f"no structure of {part.name} has an energy or forces{others}")
+    return part
 
 
 def _require_none(name: str, value: object, why: str) -> None:

@@ -37,6 +37,17 @@ def test_a_reader_finds_labels_of_atoms() -> None:
     assert part.block(np.array([0])).energy == [-31.0]
 
 
+def test_data_without_labels_are_refused_with_the_names_that_may_be_labels(tmp_path: Path) -> None:
+    atoms = Atoms("H2", [[0, 0, 0], [0, 0, 0.7]], info={"dft_energy": -31.0})
+    ase.io.write(tmp_path / "a.xyz", atoms, format="extxyz")
+    match = (
+        r"no structure of .* has an energy or forces\. .* there is dft_energy; .*\"energy_keys\": \[\"dft_energy\"\]"
+    )
+    for data in (atoms, tmp_path / "a.xyz"):
+        with pytest.raises(HuefieldError, match=match):
+            open_data(data)
+
+
 def test_a_part_stays_what_it_is(file: Path) -> None:
     part = open_part("mine", [file])
     assert open_data(part) is part

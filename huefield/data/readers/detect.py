@@ -51,8 +51,6 @@ def detect(path: Path) -> ReaderConfig:
         return AseReader(ase_format=ase_format_of(path))
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
-    if path.suffix == ".safetensors":
-        raise UnreadableFileError(f"{path} is a model, not a file of structures: is it in the place of the data?")
     with path.open("rb") as file:
         signature = file.read(len(HDF5_SIGNATURE))
     if not signature:

@@ -16,14 +16,16 @@ def ignored_text(ignored: Sequence[str]) -> str:
 
 def ignored_by_models(atoms: Atoms) -> Iterator[str]:
     """Properties of the electrons that the atoms state and models ignore."""
-    if _differs(atoms.info.get("charge", 0), 0) or _differs(atoms.arrays.get("initial_charges", 0), 0):
+    if _differs(atoms.info.get("charge"), 0) or _differs(atoms.arrays.get("initial_charges"), 0):
         yield "a charge"
-    spin = any(_differs(atoms.info.get(key, 1), 0, 1) for key in ("spin", "multiplicity"))
-    if spin or _differs(atoms.arrays.get("initial_magmoms", 0), 0):
+    spin = any(_differs(atoms.info.get(key), 0, 1) for key in ("spin", "multiplicity"))
+    if spin or _differs(atoms.arrays.get("initial_magmoms"), 0):
         yield "unpaired electrons"
 
 
 def _differs(value: object, *usual: int) -> bool:
     """Whether a value is a number, or has numbers, other than the usual ones."""
+    if value is None:
+        return False
     array = np.asarray(value)
     return array.dtype.kind in "iuf" and not bool(np.isin(array, usual).all())

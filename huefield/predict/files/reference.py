@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 from huefield.core.structure import Block, joined
 from huefield.data.convert import read_any
 from huefield.data.readers.ase_files import AseReader
-from huefield.data.readers.base import Fault
+from huefield.data.readers.base import Fault, Remark
 from huefield.data.readers.detect import detect, read_blocks
 from huefield.data.store.store import is_store
 from huefield.predict.files.keys import PredictionKeys
@@ -45,18 +45,21 @@ def read_reference(path: Path, keys: PredictionKeys) -> Reference:
     """
     reader = None if is_store(path) else detect(path)
     faults: list[Fault] = []
+    remarks: list[Remark] = []
     if isinstance(reader, AseReader):
         names = {"energy_keys": keys.reference_energy, "forces_keys": keys.reference_forces}
-        blocks = list(read_blocks(path, reader.model_copy(update=names), on_fault=faults.append))
+        chosen = reader.model_copy(update=names)
+        blocks = list(read_blocks(path, chosen, on_fault=faults.append, on_remark=remarks.append))
     else:
         blocks = list(read_any(path, reader))
     if not blocks:
         raise HuefieldError(f"{path} has no structures that can be used as a reference: {faults[0]}")
     structures = joined(blocks, str(path))
     if not (structures.has_energy.any() or structures.has_forces.any()):
-        wanted = ", ".join((*keys.reference_energy, *keys.reference_forces))
+        others = "; ".join(remark.text.partition("; to use")[0] for remark in remarks if remark.kind == "labels")
+        wanted = others or f"none of its structures has {', '.join((*keys.reference_energy, *keys.reference_forces))}"
         raise HuefieldError(
-            f"{path} has no reference values: none of its structures has {wanted}; name them, for instance "
+            f"{path} has no reference values: {wanted}; name them, for instance "
             """--keys '{"reference_energy": "dft_energy"}'"""
         )
     numbers = structures.frames if isinstance(reader, AseReader) else np.arange(len(structures))

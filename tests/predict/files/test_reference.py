@@ -132,3 +132,14 @@ def test_a_file_of_bad_frames_is_an_error(tmp_path: Path) -> None:
     ase.io.write(reference, Atoms("H2"))
     with pytest.raises(ValueError, match=r"no structures that can be used as a reference: .*closer"):
         read_predictions(predicted, reference=reference)
+
+
+def test_a_reference_under_another_name_is_listed(tmp_path: Path) -> None:
+    predicted, reference = separated(frames(1), tmp_path)
+    atoms = bulk("Si")
+    atoms.info["dft_energy"] = -1.0
+    ase.io.write(reference, atoms)
+    with pytest.raises(
+        ValueError, match=r"no reference values: no energy under .*, but there is dft_energy; name them"
+    ):
+        read_predictions(predicted, reference=reference)
