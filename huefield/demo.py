@@ -1,4 +1,4 @@
-"""Vanilla, white and colored ensembles on the data that come with huefield: trained, calibrated and compared."""
+"""Demonstration: ensembles with three noise models, trained on the bundled data, calibrated and compared."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,12 +22,12 @@ TESTS = {
     "test_reactions": "reactions that were not trained on",
     "test_hot": "dynamics at 1500 K",
 }
-"""Parts of the bundled data to test on."""
+"""Parts of the bundled data for testing, with a description."""
 
 
 @dataclass(frozen=True)
 class Demo:
-    """The tables of scores, and what was written, the page first."""
+    """Result of the demonstration: the tables of metrics, and all files; the report comes first."""
 
     tables: str
     files: tuple[Path, ...]
@@ -41,23 +41,23 @@ def run_demo(
     kinds: tuple[str, ...] = KINDS,
     data: BundledData | None = None,
 ) -> Demo:
-    """Train the ensembles, each into a folder of its own, calibrate them on validation data, and compare them.
+    """Train the ensembles, calibrate them on validation data, and compare them on test data.
 
     Args:
-        out: folder for all of it; what is there already is gone on with.
-        showing: given the kind of an ensemble, what is told how far its training is.
-        should_stop: is asked after each step.
+        out: folder for all files, with a folder for each ensemble. Unfinished training in it is resumed.
+        showing: given a title, a context that shows the progress of a part of the work.
+        should_stop: called after each training step; training stops when it returns True.
         kinds: noise models.
-        data: what they are trained on; None for all of the bundled data.
+        data: data set; None for all of the bundled data.
     """
     source = data or BundledData()
     found: dict[str, list[Predictions]] = {name: [] for name in TESTS}
     models = []
-    for kind in kinds:
+    for number, kind in enumerate(kinds, 1):
         config = presets.preset("tiny", source, presets.noise_of_kind(kind))
-        with showing(kind) as report:
+        with showing(f"Training the {kind} ensemble ({number} of {len(kinds)}) in {out / kind}") as report:
             ensemble = train(config, out / kind, report=report, should_stop=should_stop).ensemble
-            report("calibrating it on validation data, and predicting test data")
+        with showing(f"Calibrating the {kind} ensemble on validation data, and predicting the test data"):
             models.append(out / kind / "calibrated.safetensors")
             for name, predicted in _calibrated(ensemble, kind, source.load(), models[-1]).items():
                 found[name].append(predicted)
@@ -66,7 +66,7 @@ def run_demo(
 
 
 def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predictions]:
-    """Save the calibrated ensemble, and predict all test data with it: in one go, which compiles once."""
+    """Save the calibrated ensemble, and predict all test data with it; one pass over all data compiles once."""
     together = Together.of({name: parts[name] for name in ("validation", *TESTS)})
     predictions = together.predicted(ensemble, kind)
     validation = predictions["validation"]
@@ -77,7 +77,7 @@ def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict
 
 
 def _compared(found: dict[str, list[Predictions]], out: Path, models: list[Path]) -> Demo:
-    """A page about the first test, and a table of all."""
+    """Write the report about the first test set, and a table for each test set."""
     tables, files = [], list[Path]()
     for number, (name, predicted) in enumerate(found.items()):
         folder = None if number else out / "evaluation"

@@ -1,4 +1,4 @@
-"""A conformance kit: run a noise model, ours or your own, through what every noise model must fulfil.
+"""Conformance kit: checks that every noise model must pass, ours or your own.
 
     from huefield.testing import check_noise
     check_noise(MyNoise.Config().build(), key=jax.random.key(0))
@@ -48,7 +48,7 @@ class ProbePotential(AbstractPotential):
         )
 
     def __call__(self, graph: Graph) -> AtomOutputs:
-        """Waves of the own position, modulated by the mean wave of the structure."""
+        """Waves of each position, modulated by the sum of the waves of the structure."""
         waves = jnp.sin(graph.positions @ self.directions.T + self.phases)
         around = graph.partition.spread(graph.partition.sum(waves))
         out = (waves * (1.0 + 0.1 * around)) @ self.readout
@@ -109,7 +109,7 @@ def check_samples(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> N
 
 
 def check_log_prob(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """The log density is that of the dense covariance; where that is singular, asking for it is an error."""
+    """The log density is that of the dense covariance; a singular covariance raises an error."""
     gaussian = _distribution(noise, key)
     draw = gaussian.sample(key=key)
     labels = Labels.from_arrays(gaussian.partition, 3, energy=draw.energy, forces=draw.forces)
@@ -118,7 +118,7 @@ def check_log_prob(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> 
             gaussian.log_prob(labels)
         except ValueError:
             return
-        raise AssertionError("a singular covariance has no density, but log_prob did not say so")
+        raise AssertionError("a singular covariance has no density, but log_prob did not raise")
     got = eqx.filter_jit(Gaussian.log_prob)(gaussian, labels)
     for structure in range(len(SIZES)):
         dense = np.asarray(gaussian.covariance(structure), np.float64)
@@ -128,7 +128,7 @@ def check_log_prob(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> 
 
 
 def check_tiny_noise(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """However far down a network pushes its outputs, the likelihood and its gradients stay finite."""
+    """The likelihood and its gradients stay finite for very small noise."""
     graph = probe_graph(key=key)
     draw = _distribution(noise, key).mean
     labels = Labels.from_arrays(graph.partition, 3, energy=draw.energy + 0.1, forces=draw.forces + 0.1)
@@ -150,14 +150,14 @@ def check_tiny_noise(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -
 
 
 def check_precision(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """Everything comes in the precision that was asked for."""
+    """All results have the requested precision."""
     for name, leaf in zip(("mean", "diagonal", "columns"), _parts(_distribution(noise, key)), strict=True):
         found = {str(array.dtype) for array in jax.tree.leaves(leaf)}
         assert found == {dtype}, f"{name} came in {found}, not in {dtype}"
 
 
 def check_batch_is_loop(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """A structure in a batch is predicted as it is alone."""
+    """A structure has the same prediction in a batch and alone."""
     graph, member = probe_graph(key=key), eqx.filter_jit(_member(noise, key))
     together = member(graph)
     for structure, size in enumerate(SIZES):
@@ -197,7 +197,7 @@ CHECKS: tuple[Callable[..., None], ...] = (
 
 
 def cast_floats(tree: PyTree, dtype: str) -> PyTree:
-    """The tree with its floating-point arrays in another precision."""
+    """Convert all floating-point arrays of a tree to another precision."""
     return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), dtype) if eqx.is_inexact_array(x) else x, tree)
 
 

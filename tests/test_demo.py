@@ -16,7 +16,8 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
     told: list[Any] = []
 
     @contextlib.contextmanager
-    def showing(kind: str) -> Iterator[Any]:
+    def showing(title: str) -> Iterator[Any]:
+        told.append(title)
         yield told.append
 
     done = run_demo(tmp_path, showing, lambda: False, kinds=("colored",), data=BundledData(train_limit=200))
@@ -24,4 +25,4 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
     assert all(path.exists() for path in done.files)
     assert all(text in done.tables for text in TESTS.values())
     assert huefield.load(tmp_path / "colored" / "calibrated.safetensors").calibration is not None
-    assert "calibrating it on validation data, and predicting test data" in told
+    assert "Calibrating the colored ensemble on validation data, and predicting the test data" in told

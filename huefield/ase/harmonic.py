@@ -1,11 +1,11 @@
-"""Harmonic frequencies and relaxed geometries with the uncertainty that members' disagreement gives them.
+"""Harmonic frequencies and relaxed geometries, with uncertainties from the disagreement of ensemble members.
 
-Forces of all members come with each evaluation, so that the Hessian of each costs no more than one. A member's minimum
-is a Newton step H_m⁻¹ (F_m − F) away from that of the ensemble, with its Hessian H_m, its force F_m and the mean F of
-all forces; without shift and rotation.
+Each evaluation gives the forces of all members, so the Hessians of all members cost as much as one. The minimum of
+member m is a Newton step H_m⁻¹ (F_m − F) away from that of the ensemble, with the member's Hessian H_m and force F_m
+and the mean force F, without translation and rotation.
 
-Members are taken as they are: a calibration of variances scales their deviations by factors that change from structure
-to structure, and forces scaled like that are no derivatives of an energy.
+The members are uncalibrated. A calibration scales their deviations by factors that change from structure to structure,
+and forces scaled in this way are not derivatives of an energy.
 """
 
 from collections.abc import Callable
@@ -20,43 +20,49 @@ from huefield.core.rigid import internal_motions
 from huefield.support.errors import HuefieldError
 
 INVERSE_CM = units._hplanck * units._c * 100.0 / units._e
-"""Energy of a wavenumber of 1/cm, [eV]."""
+"""Energy of a wavenumber of 1/cm [eV]."""
 SMALLEST_CURVATURE = 1e-2
-"""Of modes that are relaxed, [eV/Å²]: along softer ones a member's minimum is anywhere."""
+"""Smallest curvature of modes that are relaxed [eV/Å²]; along softer modes the minimum is undetermined."""
 
 MemberForces = Callable[[Float[np.ndarray, "N 3"]], Float[np.ndarray, "M N 3"]]
-"""Positions → the forces of each member."""
+"""Maps positions to the forces of each member."""
 
 
 @dataclass(frozen=True, eq=False)
 class Harmonic:
-    """A structure as a set of oscillators. All uncertainties are members' disagreement, uncalibrated."""
+    """Harmonic oscillators of a structure. All uncertainties are standard deviations between uncalibrated members."""
 
     wavenumbers: Float[np.ndarray, " modes"]
-    """[1/cm], of the ensemble's mean, ascending; imaginary ones are negative."""
+    """Wavenumbers [1/cm] for the mean Hessian, ascending; imaginary ones are negative."""
     wavenumbers_uncertainty: Float[np.ndarray, " modes"]
-    """Standard deviation between members."""
+    """Standard deviations between members [1/cm]."""
     zero_point_energy: float
-    """[eV], of the modes that are not imaginary."""
+    """Zero-point energy of the real modes [eV]."""
     zero_point_energy_uncertainty: float
     positions_uncertainty: Float[np.ndarray, "N 3"]
-    """Of the relaxed geometry [Å]: how far members' minima are from that of the ensemble, root mean square."""
+    """Root mean square distance of the members' minima from that of the ensemble [Å]."""
     soft_modes: int
-    """Modes that this is without, as they have too little curvature or a negative one: those of the worst member."""
+    """Number of modes left out of ``positions_uncertainty`` because of small or negative curvature, for the member with
+    the most."""
 
 
 def harmonic(calculator: Calculator, atoms: Atoms, *, step_angstrom: float = 0.01) -> Harmonic:
-    """Frequencies about a relaxed structure, by central differences of forces.
+    """Compute frequencies of a relaxed molecule by central differences of forces.
 
     Args:
-        calculator: with ``precision="float64"``, lest differences drown in rounding. Its calibration is left aside.
-        atoms: a molecule in a minimum of its energy.
-        step_angstrom: of the differences.
+        calculator: with ``precision="float64"``, because finite differences amplify rounding. Its calibration is not
+            used.
+        atoms: a molecule at a minimum of its energy.
+        step_angstrom: displacement of the finite differences.
     """
     if calculator.evaluator.precision != "float64":
-        raise HuefieldError('differences of forces need double precision: Calculator(model, precision="float64")')
+        raise HuefieldError(
+            'finite differences of forces need double precision: use Calculator(model, precision="float64")'
+        )
     if atoms.pbc.any():
-        raise HuefieldError("this is for molecules; crystals have phonons, which ase.phonons and phonopy know about")
+        raise HuefieldError(
+            "harmonic is for molecules, but the structure is periodic: use ase.phonons or phonopy for phonons"
+        )
     calculator.tell_of_ignored(atoms)
     plain, moved = _uncalibrated(calculator), atoms.copy()
 
@@ -74,7 +80,7 @@ def oscillators(
     *,
     step_angstrom: float,
 ) -> Harmonic:
-    """The same for forces of any kind."""
+    """Compute frequencies from any function that gives the forces of members."""
     hessians = _hessians(member_forces, positions, step_angstrom)
     inside = internal_motions(positions)
     roots = np.sqrt(np.repeat(masses, 3))
@@ -101,7 +107,7 @@ def _uncalibrated(calculator: Calculator) -> Calculator:
 def _hessians(
     member_forces: MemberForces, positions: Float[np.ndarray, "N 3"], step: float
 ) -> Float[np.ndarray, "M n n"]:
-    """∂²E/∂r∂r of each member, [eV/Å²]."""
+    """∂²E/∂r∂r of each member [eV/Å²]."""
     rows = []
     for place in np.ndindex(positions.shape):
         moved = np.zeros_like(positions)
@@ -128,9 +134,9 @@ def _zero_point(wavenumbers: Float[np.ndarray, " modes"]) -> float:
 def _displaced(
     forces: Float[np.ndarray, "M N 3"], hessians: Float[np.ndarray, "M n n"], inside: Float[np.ndarray, "n modes"]
 ) -> tuple[Float[np.ndarray, "M N 3"], int]:
-    """Newton steps from the minimum of the ensemble to those of members, and the most modes that one is without.
+    """Newton steps from the minimum of the ensemble to those of members, and the largest number of soft modes.
 
-    The mean force is taken off, so that a structure that is not quite relaxed counts for nothing.
+    The mean force is subtracted, so that an incomplete relaxation has no influence.
     """
     steps, soft = [], 0
     for deviation, hessian in zip((forces - forces.mean(0)).reshape(len(forces), -1), hessians, strict=True):

@@ -1,4 +1,4 @@
-"""Structures out of files that ASE reads, to begin work with; what is wrong with a file is said in words."""
+"""Structures from files that ASE reads, with clear messages about bad files."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ NAME_FORMAT = "give it a name that ends with its format, such as .xyz or .cif"
 
 
 def read_structure(path: Path, frame: int | None = None) -> Atoms:
-    """One frame of a file, without what a calculator said of it.
+    """Read one frame of a file, without its calculator.
 
     Args:
         path: the file.
-        frame: its number, from 0; None for the last.
+        frame: number of the frame, counted from 0; None for the last.
     """
     if frame is not None and frame < 0:
-        raise HuefieldError(f"frames are counted from 0, but frame is {frame}; without it the last one is taken")
+        raise HuefieldError(f"frames are counted from 0, but --frame is {frame}; leave it out for the last frame")
     with naming(path):
         images = _images(path)
         found = deque(images, 1) if frame is None else list(islice(images, frame, frame + 1))
@@ -35,7 +35,7 @@ def read_structure(path: Path, frame: int | None = None) -> Atoms:
 
 
 def read_structures(path: Path) -> list[Atoms]:
-    """All frames of a file, as :func:`read_structure` gives one."""
+    """Read all frames of a file, without their calculators."""
     with naming(path):
         found = list(_images(path))
     if not found:
@@ -45,10 +45,10 @@ def read_structures(path: Path) -> list[Atoms]:
 
 @contextmanager
 def naming_structure(name: str) -> Iterator[None]:
-    """Put the name of a structure before what is wrong with it."""
+    """Prefix errors about a structure with its name."""
     try:
         yield
-    except ValueError as error:
+    except HuefieldError as error:
         raise HuefieldError(f"{name}: {error}") from error
 
 

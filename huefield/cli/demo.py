@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for models, curves and the page.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for models, training curves and the report.")] = Path("demo"),
 ) -> None:
-    """Train vanilla, white and colored ensembles on the bundled data, calibrate and compare their error bars."""
+    """Train ensembles with three noise models on the bundled data, calibrate them, and compare their error bars."""
     from huefield.cli.progress import stopping_training, use_compilation_cache
-    from huefield.demo import KINDS, run_demo
+    from huefield.demo import run_demo
     from huefield.training.progress import run_progress
 
     @contextmanager
-    def showing(kind: str) -> "Iterator[OnTrainingEvent]":
+    def showing(title: str) -> "Iterator[OnTrainingEvent]":
         should_stop.all_saved()
-        typer.echo(f"Training {kind} ({KINDS.index(kind) + 1} of {len(KINDS)}) into {out / kind}", err=True)
+        typer.echo(title, err=True)
         with run_progress() as report:
             yield report
 
@@ -31,6 +31,6 @@ def demo(
         done = run_demo(out, showing, should_stop)
     typer.echo(done.tables)
     typer.echo("Wrote " + ", ".join(str(path) for path in done.files))
-    typer.echo(f"Look at {done.files[0]} in a browser. With data of your own:")
+    typer.echo(f"Open {done.files[0]} in a browser. To train on your own data:")
     typer.echo("  huefield config --preset small --data YOUR.xyz > mine.yaml")
     typer.echo("  huefield train mine.yaml --out mine")

@@ -9,20 +9,24 @@ from huefield.cli.data import ReaderOption, parse_reader
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model file.")],
-    source: Annotated[Path, typer.Argument(metavar="IN", help="Structures: a file of any size, or a store.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write, as extended xyz: NAME.extxyz.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model file.")],
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Structures: a file of any size, or a packed store.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="File to write, in extended xyz: NAME.extxyz or NAME.xyz.")
+    ],
     stress: Annotated[
         bool, typer.Option(help="Predict the stress of structures that are periodic in three directions.")
     ] = True,
-    members: Annotated[bool, typer.Option("--members", help="Write what each member of the ensemble says.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Write the prediction of each ensemble member, too.")
+    ] = False,
     reader: ReaderOption = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out structures that are damaged or of unknown elements.")
+        bool, typer.Option("--skip-bad", help="Skip frames that are damaged or have unknown elements.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that exists.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Predict energies and forces with their uncertainties for all structures of a file."""
+    """Predict energies and forces, with uncertainties, for all structures of a file."""
     from huefield.cli.progress import counting_progress, use_compilation_cache
     from huefield.predict.file import predict_file
 
@@ -43,4 +47,4 @@ def predict(
     typer.echo(f"Wrote {done.path}: {done.structures} structures{stresses}")
     for each in done.skipped:
         where = f"the first is frame {each.first.frame} of {each.first.source}"
-        typer.echo(f"note: left out {each.count}: {each.first.reason} ({where})", err=True)
+        typer.echo(f"note: skipped {each.count}: {each.first.reason} ({where})", err=True)

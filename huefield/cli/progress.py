@@ -1,4 +1,4 @@
-"""How far long work is: a live bar in a terminal, plain lines elsewhere."""
+"""Progress of long work: a live bar in a terminal, plain lines elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from huefield.make_data import MakeProgress
 
 LINES_PER_STAGE = 20
-"""Lines about a stage of making data."""
+"""Number of progress lines for each stage of data making."""
 
 Counting = Callable[[int, int | None], None]
-"""Told how many structures are done, and of how many."""
+"""Called with the number of structures done, and with their total if it is known."""
 
 
 def use_compilation_cache() -> None:
-    """Keep compiled programs between runs, in the user's cache folder unless JAX was told another."""
+    """Keep compiled programs between runs, in the user's cache folder unless JAX has another one."""
     import jax
     import platformdirs
 
@@ -43,7 +43,7 @@ def _live(*columns: "ProgressColumn") -> "Bar":
 
 
 def _live_line() -> "Bar":
-    """A bar with a line behind it that says more."""
+    """A bar followed by a line of text."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
     return _live(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[line]}"), TimeElapsedColumn())
@@ -64,7 +64,7 @@ def stopping_training() -> Iterator[StopRequest]:
 
 @contextmanager
 def convert_progress() -> Iterator[Callable[["ConvertProgress"], None]]:
-    """Give a function that shows how far a conversion is: a bar over the sources, or a line now and then."""
+    """Give a function that shows the progress of a conversion: a bar over the sources, or a line every few seconds."""
     if not sys.stderr.isatty():
         yield _now_and_then()
         return
@@ -93,7 +93,7 @@ def _now_and_then() -> Callable[["ConvertProgress"], None]:
 
 @contextmanager
 def counting_progress() -> Iterator[Callable[[str], "Counting"]]:
-    """Give a function that, given a name, gives one that shows how many structures are done, and of how many if known.
+    """Give a function that makes, for a name, a function that shows how many structures are done.
 
     Nothing is saved before all structures are done, so Ctrl-C ends the program at once.
     """
@@ -127,14 +127,14 @@ def _count(done: int, total: int | None) -> str:
 
 
 def convert_line(progress: "ConvertProgress") -> str:
-    """Structures, rate and bad frames of a conversion."""
+    """Numbers of structures and bad frames of a conversion, and its rate."""
     faults = f", {progress.faults} bad" if progress.faults else ""
     return f"{progress.structures} structures, {progress.rate:,.0f}/s{faults}"
 
 
 @contextmanager
 def make_progress() -> Iterator[Callable[["MakeProgress"], None]]:
-    """Give a function that shows how far the making of data is: a bar for each stage, or some lines."""
+    """Give a function that shows the progress of data making: a bar for each stage, or some lines."""
     if not sys.stderr.isatty():
         yield _print_making
         return
@@ -151,14 +151,14 @@ def make_progress() -> Iterator[Callable[["MakeProgress"], None]]:
 
 
 def _print_making(progress: "MakeProgress") -> None:
-    """A line at the beginning, and for each twentieth of the work."""
+    """Print a line at the beginning, and for each twentieth of the work."""
     share, before = (done * LINES_PER_STAGE // progress.total for done in (progress.done, progress.done - 1))
     if progress.done == progress.resumed or share > before:
         typer.echo(f"{progress.stage} {make_line(progress)}", err=True)
 
 
 def make_line(progress: "MakeProgress") -> str:
-    """Units of work, their rate, and the time that is left."""
+    """Units of work, their rate, and the remaining time."""
     count = f"{progress.done}/{progress.total}"
     if not progress.rate:
         return count
@@ -168,6 +168,6 @@ def make_line(progress: "MakeProgress") -> str:
 
 
 def seconds_left(seconds: float, left_at_first: int, left: int) -> float | None:
-    """For what is left, at the pace so far, whoever did it; None as long as nothing is done."""
+    """Estimated time for the remaining work of all processes; None before anything is done."""
     done = left_at_first - left
     return seconds / done * left if done > 0 else None

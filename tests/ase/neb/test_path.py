@@ -429,5 +429,5 @@ def test_bad_input_is_refused_in_words(arguments: list[str], tmp_path: Path) -> 
     refused(r"^--fmax: Input should be greater than 0 \(got -1\.0\)$", model, reactant, product, "--fmax", "-1")
     refused(r"^--fmax: Input should be a finite number", model, reactant, product, "--fmax", "inf")
     (tmp_path / "taken").write_text("mine")
-    with pytest.raises(NotADirectoryError, match="is a file, but should be a folder"):
+    with pytest.raises(NotADirectoryError, match="is a file, but a folder is needed"):
         CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "taken")], catch_exceptions=False)
