@@ -2,8 +2,8 @@ r"""The one-dimensional problem of the paper's section "Toy Example": energies a
 
 [J23] arXiv:2312.04174v1. The mean is y(x) = x + 0.3 sin 2πx + 0.1 sin 4πx; the noise is one draw of a Gaussian process
 with the kernel k(a, b) = α² (exp(−(a − b)²/2ℓ²) + 10⁻⁴ δ(a − b)). Energies and their derivatives are drawn jointly from
-the smooth part; the δ part is independent noise on each observed energy. (A δ has no derivative, so that observed
-forces have none of it.)
+the smooth part; the δ part is independent noise on each observed energy. The δ part has no
+derivative, so observed forces do not contain it.
 """
 
 import equinox as eqx
@@ -23,10 +23,10 @@ class ToyProcess(FrozenConfig):
     """The Gaussian process and its observations, with the paper's values as defaults."""
 
     amplitude: float = Field(0.2, gt=0, description="α, standard deviation of the noise")
-    length_scale: float = Field(0.5, gt=0, description="ℓ, over which the noise varies")
+    length_scale: float = Field(0.5, gt=0, description="ℓ, length scale of the noise")
     nugget: float = Field(1e-4, ge=0, description="variance of the independent part relative to α²")
     num_train: int = Field(20, ge=1, description="training points, uniform between low and high")
-    low: float = Field(-1.0, description="beginning of the training interval")
+    low: float = Field(-1.0, description="start of the training interval")
     high: float = Field(1.0, description="end of the training interval")
 
 
@@ -39,7 +39,7 @@ class ToyCurve(eqx.Module):
 
 
 class ToyData(eqx.Module):
-    """The noise-free truth, the noisy realisation that nature chose, and the points where it was observed."""
+    """The noise-free function, one noisy realisation, and the training points at which it was observed."""
 
     truth: ToyCurve
     realisation: ToyCurve

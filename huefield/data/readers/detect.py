@@ -20,9 +20,9 @@ from huefield.data.readers.base import (
     LeftOut,
     Remark,
     UnreadableFileError,
-    checked,
     naming,
 )
+from huefield.data.readers.checks import checked
 from huefield.data.readers.images import Image, ase_format_of
 from huefield.data.readers.md17 import Md17Reader, array_names
 from huefield.data.readers.transition1x import Transition1xReader

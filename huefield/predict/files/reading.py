@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from huefield.core.structure import Block, Structure, pack
-from huefield.data.readers.base import fault_reasons
+from huefield.data.readers.checks import fault_reasons
 from huefield.predict.files.frames import BadValueError, Contents, Frame, read_contents
 from huefield.predict.files.keys import ChosenKeys, PredictionKeys, Quantity, require_usable
 from huefield.predict.files.reference import read_reference, with_values_of

@@ -17,7 +17,7 @@ from huefield.data.bundled.sets import (
     read_splits,
     write_splits,
 )
-from huefield.data.readers.base import fault_reasons
+from huefield.data.readers.checks import fault_reasons
 
 SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot")
 
