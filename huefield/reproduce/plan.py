@@ -1,4 +1,4 @@
-"""What to train for a table: rows and seeds, at the paper's size or at a size for two cores."""
+"""Training plan of a table: rows and seeds, at the paper's size or at a size for two cores."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -82,7 +82,7 @@ def test_free_atoms_are_less_bound_than_their_molecule() -> None:
         (TbliteOracle(), Structure(np.zeros(0, np.uint8), np.zeros((0, 3))), "the structure has no atoms"),
     ],
 )
-def test_what_cannot_be_labelled_is_said(oracle: TbliteOracle, at: Structure, message: str) -> None:
+def test_structures_that_cannot_be_labelled_are_named(oracle: TbliteOracle, at: Structure, message: str) -> None:
     with pytest.raises(OracleError, match=message):
         oracle.label(at)
 
@@ -142,7 +142,7 @@ def test_dft_free_atoms_agree_with_published_ones() -> None:
         assert PyscfOracle().atom_energy(number) == pytest.approx(atoms.get_potential_energy(), abs=5e-3)
 
 
-def test_dft_that_does_not_converge_is_said() -> None:
+def test_dft_without_convergence_is_an_error() -> None:
     pytest.importorskip("pyscf")
     message = r"wb97x/6-31g\(d\) did not converge for H2O in max_iterations=2; allow more"
     with pytest.raises(OracleError, match=message):

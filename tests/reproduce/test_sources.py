@@ -193,7 +193,7 @@ def test_a_file_needs_forces_and_some_structures(tmp_path: Path) -> None:
         (("--size", "paper"), "--size paper needs --data"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_wrong_arguments_give_one_line(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):
         CliRunner().invoke(
             app, ["reproduce", "table", *arguments, "--out", str(tmp_path / "out")], catch_exceptions=False

@@ -72,13 +72,13 @@ class TestSeedMean:
         assert found.margin == pytest.approx(4.302653 / np.sqrt(3))  # t of 2 degrees of freedom, standard deviation 1
         assert found.text(2) == "2.00 ± 2.48"
 
-    def test_of_one_seed_there_is_no_margin(self) -> None:
+    def test_one_seed_has_no_margin(self) -> None:
         found = SeedMean.of([1.5])
         assert found.mean == 1.5
         assert isnan(found.margin)
         assert found.text(1) == "1.5"
 
-    def test_what_is_unknown_is_a_dash(self) -> None:
+    def test_an_unknown_number_is_a_dash(self) -> None:
         assert SeedMean.of([1.0, nan]).text(2) == SeedMean.of([]).text(2) == "–"
 
 
@@ -112,7 +112,7 @@ class TestTable:
         text = comparison_table(fabricated({"white": [1.0], "colored": [0.5]}), "test")
         assert "| colored | −0.500 | – | −1.000 | – | – | – | 5.00 | −5.00 | – |" in text
 
-    def test_what_is_saved_comes_back(self, tmp_path: Path) -> None:
+    def test_a_saved_table_is_read_back(self, tmp_path: Path) -> None:
         table = fabricated({"white": [1.0, 5.0]})
         table.save(tmp_path / "t.json")
         assert Table.load(tmp_path / "t.json") == table
@@ -154,7 +154,7 @@ class TestTable:
         one, other = (fabricated({"white": [x]}) for x in (0.01, 0.03))
         assert deviation(one, other).largest == pytest.approx(0.04)  # that of forces
 
-    def test_what_was_not_compared_is_listed(self) -> None:
+    def test_rows_that_were_not_compared_are_listed(self) -> None:
         one, other = fabricated({"white": [1.0, 2.0], "colored": [3.0]}), fabricated({"white": [1.0]})
         one.results["colored"][0] = {"seed": 0, "failed": "diverged"}
         comparison = compared(one, other)
@@ -170,7 +170,7 @@ class TestTable:
         with pytest.raises(ValueError, match="results of data cannot be compared with those of AcAc"):
             deviation(fabricated({"white": [1.0]}), Table("acac", "AcAc", other.tests, other.results))
 
-    def test_what_cannot_be_compared_is_said_beforehand(self) -> None:
+    def test_incomparable_tables_are_refused_before_training(self) -> None:
         with pytest.raises(ValueError, match="results of bundled data cannot be compared with those of data"):
             require_comparable(Bundled(), [("white", 0)], fabricated({"white": [1.0]}))
         ours = Table("bundled", "bundled data", titles_of_tests(Bundled()), fabricated({"white": [1.0]}).results)
@@ -219,7 +219,7 @@ def kept_table(source: AbstractSource) -> Table:
 
 @pytest.mark.parametrize("name", SMALL)
 class TestKeptResults:
-    def test_they_are_of_the_settings_of_today(self, name: str, tmp_path: Path) -> None:
+    def test_they_have_the_current_settings(self, name: str, tmp_path: Path) -> None:
         """Or ``huefield reproduce`` would refuse them, and the table could not be made again."""
         source = source_named(name)
         try:
@@ -262,14 +262,14 @@ class TestSettings:
     def test_others_are_not(self, job: Job, other: MiniSize, tmp_path: Path) -> None:
         assert not same_settings(settings_of(job, other, tmp_path), job, MiniSize(), tmp_path)
 
-    def test_one_that_came_later_must_have_its_default(self, job: Job, tmp_path: Path) -> None:
+    def test_a_later_setting_must_have_its_default(self, job: Job, tmp_path: Path) -> None:
         kept = settings_of(job, MiniSize(), tmp_path)
         del kept[1]["stages"][0]["level_learns"]
         assert same_settings(kept, job, MiniSize(), tmp_path)
         del kept[1]["stages"][0]["energy_weight"]
         assert not same_settings(kept, job, MiniSize(), tmp_path)
 
-    def test_one_that_is_gone_made_a_difference(self, job: Job, tmp_path: Path) -> None:
+    def test_a_removed_setting_counts_as_different(self, job: Job, tmp_path: Path) -> None:
         kept = settings_of(job, MiniSize(), tmp_path)
         kept[0]["optimiser"]["momentum"] = 0.9
         assert not same_settings(kept, job, MiniSize(), tmp_path)
