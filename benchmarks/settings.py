@@ -83,7 +83,7 @@ def trained(setting: dict[str, Any]) -> dict[str, Any]:
 
     done = train(config, folder, report=report)
     seconds = time.process_time() - begin
-    found = scored(done.ensemble, acac_test(), config, folder)
+    found = scored(done.ensemble, acac_test())
     shutil.rmtree(folder)
     return {
         "setting": setting,

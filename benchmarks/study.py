@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from huefield.model.ensemble import Ensemble
-    from huefield.training import TrainConfig
-    from huefield.training.scoring import EnsembleScores
+    from huefield.training.outcome import EnsembleScores
 
 HERE = Path(__file__).parent
 IMAGES = HERE.parent / "docs" / "images"
@@ -21,7 +20,6 @@ ACAC_SPLIT: dict[str, Any] = {
     "train": [str(ACAC / "train_300K.xyz")],
     "split": {"kind": "random", "fractions": {"train": 0.9, "validation": 0.1}},
 }
-SCORED_AT_ONCE = 64
 
 
 def parser(description: str | None, rows: Iterable[str]) -> argparse.ArgumentParser:
@@ -63,13 +61,9 @@ def acac_test() -> Any:
     return open_part("test", [ACAC / "test_MD_300K.xyz"])
 
 
-def scored(ensemble: "Ensemble", part: Any, config: "TrainConfig", run: Path) -> "EnsembleScores":
-    """Errors of an ensemble whose run is in this folder."""
-    from huefield.data.batches.prepared import Prepared
-    from huefield.data.references import AtomicReferences
-    from huefield.training.job import cutoff_of
-    from huefield.training.scoring import score, shapes_for
+def scored(ensemble: "Ensemble", part: Any) -> "EnsembleScores":
+    """Metrics of an ensemble on a part of the data."""
+    from huefield.predict import predict_part
+    from huefield.training.outcome import EnsembleScores
 
-    references = AtomicReferences.load(run / "references.json")
-    data = Prepared.of(part, cutoff_of(config), references.of_block)
-    return score(ensemble, data, shapes_for([data], SCORED_AT_ONCE))
+    return EnsembleScores.of(predict_part(ensemble, part, "ensemble"))

@@ -102,7 +102,7 @@ def errors_of(name: str, config: Any, when: str, folder: Path) -> dict[str, floa
     from huefield.model.modelfile import load
 
     part = acac_test() if name == "acac" else config.data.load()["test_id"]
-    found = asdict(scored(load(folder / f"candidates/{when}.safetensors"), part, config, folder))
+    found = asdict(scored(load(folder / f"candidates/{when}.safetensors"), part))
     return {f"{kind}_{key}": value for kind, errors in found.items() for key, value in errors.items()}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import equinox as eqx
 import jax
 
-from huefield.data.batches.prepared import Prepared
+from huefield.data.dataset import Parts
 from huefield.data.runs import CONFIG, DIGESTS, changed_parts
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load, save
@@ -15,7 +15,7 @@ from huefield.support.files import alone_in, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig
 from huefield.training.feed import prepare
-from huefield.training.inputs import member_folder, recorded_config
+from huefield.training.inputs import DECISIVE, member_folder, recorded_config
 from huefield.training.job import cutoff_of, references_for
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import OnTrainingEvent
@@ -48,7 +48,11 @@ def assemble(
         folders, config = _members_of(folder, allow_missing)
         with jax.enable_x64(config.precision == "float64"):
             candidates = _candidates(folders, config)
-            return conclude(candidates, _data_for(folders[0], config, candidates.best), config, folder, report)
+            parts = _data_for(folders[0], config)
+            references = references_for(config, parts["train"], candidates.best)
+            validation = prepare(parts["validation"], cutoff_of(config), references)
+            others = {name: part for name, part in parts.items() if name not in DECISIVE}
+            return conclude(candidates, validation, others, config, folder, report)
 
 
 def _unchanged(folder: Path, paths: list[Path]) -> Trained:
@@ -96,8 +100,8 @@ def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:
     return Candidates(*(_joined([folder / name for folder in folders]) for name in Candidates.files()))
 
 
-def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str, Prepared]:
-    """All parts of the data except the one for training, after a check that they have not changed."""
+def _data_for(member: Path, config: TrainConfig) -> Parts:
+    """All parts of the data, after a check that they have not changed."""
     try:
         parts = config.data.load()
     except (OSError, ValueError) as error:
@@ -110,8 +114,7 @@ def _data_for(member: Path, config: TrainConfig, ensemble: Ensemble) -> dict[str
             f"the data for {name} are not those that the members were trained with: restore them, or name the model "
             "files to assemble them unchanged"
         )
-    references = references_for(config, parts["train"], ensemble)
-    return {name: prepare(part, cutoff_of(config), references) for name, part in parts.items() if name != "train"}
+    return parts
 
 
 def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainConfig]:

@@ -136,7 +136,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     if saved is not None:
         require_transferable(saved, config.model, members)
     references = references_for(config, parts["train"], saved)
-    prepared = {name: prepare(part, cutoff, references) for name, part in parts.items()}
+    prepared = {name: prepare(parts[name], cutoff, references) for name in DECISIVE}
     digests = {name: digest(parts[name]) for name in DECISIVE}
     warnings = (f"warning: {remark}" for remark in remarks)
     for line in (*overview(parts, references, members), *warnings, *label_warnings(parts)):
@@ -174,7 +174,8 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         if first_process():
             write_inputs(config, parts, references, digests, folder)
         ends = (Ensemble(layout.on_device(end), atom_energies=ensemble.atom_energies) for end in run())
-        return conclude(Candidates(*ends), prepared, config, folder, callbacks.report)
+        others = {name: part for name, part in parts.items() if name not in DECISIVE}
+        return conclude(Candidates(*ends), prepared["validation"], others, config, folder, callbacks.report)
 
 
 def loop_settings(config: TrainConfig) -> LoopSettings:

@@ -1,8 +1,8 @@
-"""What comes out of a run: which parameters are kept, how good they are, and the files that say so.
+"""The result of a run: selection of the parameters, their metrics, and the files of both.
 
-Each member has two candidates: its best, by its own validation score, and its last. Members that learn variances of
-their own errors come to underestimate them on other data, so that the best of a member is often an early one, with
-noise that makes up for its own errors. In an ensemble the spread of the members counts those errors a second time. The
+Each member has two candidates: its best parameters, by its own validation score, and its last. Members that learn the
+variances of their own errors underestimate them on other data, so the best of a member is often an early one, whose
+noise makes up for its own errors. In an ensemble the spread of the members counts those errors a second time. The
 ensemble as a whole is then better, in mean and in variance, with the last parameters: its own score decides.
 """
 
@@ -15,23 +15,52 @@ from typing import NamedTuple
 import equinox as eqx
 import numpy as np
 
-from huefield.data.batches.batching import BatchShape
 from huefield.data.batches.prepared import Prepared
-from huefield.data.dataset import Part
+from huefield.data.batches.shapes import GrowingShapes
+from huefield.data.dataset import Part, Parts
+from huefield.evaluation.calibrate import typical_of
+from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
-from huefield.support.checks import NotFiniteError
+from huefield.predict.batches import batches_of
+from huefield.predict.predictions import Predictions
+from huefield.predict.together import Together
 from huefield.support.files import write_bytes
-from huefield.support.plain import plain
+from huefield.support.plain import plain, plain_fields
 from huefield.training.config import TrainConfig
 from huefield.training.mesh import first_process
 from huefield.training.reports import OnTrainingEvent
-from huefield.training.scoring import EnsembleScores, predictions, score, shapes_for, typical_uncertainty
 from huefield.training.stages import AbstractStage
 
 MODEL = "model.safetensors"
 SCORES = "scores.json"
 CANDIDATES = "candidates"
+
+
+BINS = 10
+"""Bins of the reliability diagram for ENCE."""
+NOTHING = np.zeros(0)
+
+
+@dataclass(frozen=True)
+class EnsembleScores:
+    """Metrics of a whole ensemble on one part of the data."""
+
+    energy: PaperMetrics
+    """In eV."""
+    forces: PaperMetrics
+    """Of force components, in eV/Å."""
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "EnsembleScores":
+        """Metrics of predictions beside their labels."""
+        observed = (predictions.observed_energies(), predictions.observed_forces())
+        pairs = ((NOTHING, NOTHING) if each is None else (each.error, each.variance) for each in observed)
+        return cls(*(paper_metrics(error, variance, BINS) for error, variance in pairs))
+
+    def as_dict(self) -> dict[str, object]:
+        """Fields for JSON, with None in place of NaN."""
+        return plain_fields(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,42 +105,49 @@ class Candidates(NamedTuple):
 
     @classmethod
     def files(cls) -> list[str]:
-        """Where they are kept in the folder of a run."""
+        """Their files in the folder of a run."""
         return [f"{CANDIDATES}/{name}.safetensors" for name in cls._fields]
 
 
 def conclude(
-    candidates: Candidates, prepared: dict[str, Prepared], config: TrainConfig, folder: Path, report: OnTrainingEvent
+    candidates: Candidates,
+    validation: Prepared,
+    others: Parts,
+    config: TrainConfig,
+    folder: Path,
+    report: OnTrainingEvent,
 ) -> Trained:
-    """Choose, score and save."""
-    scored = {name: data for name, data in prepared.items() if name != "train" and len(data)}
-    shapes = shapes_for(list(scored.values()), config.batch_size)
-    chosen, kept = candidates.best, {}
+    """Select the parameters, evaluate the ensemble and save it.
+
+    Args:
+        candidates: ensembles to select from.
+        validation: data for the selection and for the quantiles of uncertainties.
+        others: further parts to evaluate on.
+        config: configuration of the run.
+        folder: folder of the run.
+        report: receives messages.
+    """
+    selected, kept = candidates.best, {}
     if config.selection == "ensemble":
         kept = dict(zip(Candidates.files(), candidates, strict=True))
-        chosen = choose(candidates, prepared["validation"], config.stages[-1], shapes, report)
-    known = typical_uncertainty(chosen, prepared["validation"], shapes, "validation data")
-    chosen = chosen.with_typical(known)
-    scores = {name: score(chosen, data, shapes) for name, data in scored.items()}
+        selected = select(candidates, validation, config.stages[-1], report)
+    parts = {"validation": validation.part, **{name: part for name, part in others.items() if len(part)}}
+    predictions = Together.of(parts).predicted(selected, "ensemble")
+    selected = selected.with_typical(typical_of(predictions["validation"], "validation data"))
+    scores = {name: EnsembleScores.of(found) for name, found in predictions.items()}
     path = folder / MODEL
     if first_process():
         for name, candidate in kept.items():
             save(candidate, folder / name)
-        save(chosen, path)
+        save(selected, path)
         table = {name: entry.as_dict() for name, entry in scores.items()}
         write_bytes(folder / SCORES, (json.dumps(plain(table), indent=1) + "\n").encode())
-    return Trained(chosen, path, scores, prepared["validation"].part)
+    return Trained(selected, path, scores, validation.part)
 
 
-def choose(
-    candidates: Candidates,
-    validation: Prepared,
-    stage: AbstractStage,
-    shapes: tuple[BatchShape, ...],
-    report: OnTrainingEvent,
-) -> Ensemble:
-    """The candidate whose predictions, of the ensemble as a whole, have the lower criterion of the last stage."""
-    best, last = (criterion(each, validation, stage, shapes) for each in candidates)
+def select(candidates: Candidates, validation: Prepared, stage: AbstractStage, report: OnTrainingEvent) -> Ensemble:
+    """The candidate that as a whole has the lower criterion of the last stage."""
+    best, last = (criterion(each, validation, stage) for each in candidates)
     if last < best:
         report(
             f"keeping each member's last parameters: the ensemble's {stage.kind} on validation data is {last:.4g}, "
@@ -121,13 +157,10 @@ def choose(
     return candidates.best
 
 
-def criterion(ensemble: Ensemble, data: Prepared, stage: AbstractStage, shapes: tuple[BatchShape, ...]) -> float:
-    """What models are chosen by, of an ensemble's predictions for all structures; infinite where one is no number."""
-    program = eqx.filter_jit(stage.criterion)
-    try:
-        found = [program(*predicted) for predicted in predictions(ensemble, data, shapes)]
-    except NotFiniteError:
-        return math.inf
+def criterion(ensemble: Ensemble, data: Prepared, stage: AbstractStage) -> float:
+    """The selection criterion of a stage for the predictions of a whole ensemble; infinite if any is NaN."""
+    program = eqx.filter_jit(lambda model, batch: stage.criterion(model(batch.graph), batch.labels))
+    found = [program(ensemble, batch) for _, batch in batches_of(data, GrowingShapes())]
     sums, counts = (
         np.sum([np.asarray(part, np.float64) for part in parts], axis=0)
         for parts in zip(*((each.sums, each.counts) for each in found), strict=True)

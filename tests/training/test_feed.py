@@ -8,7 +8,7 @@ import pytest
 
 from huefield.data.batches.batching import Place
 from huefield.data.batches.prepared import Prepared
-from huefield.data.dataset import BundledData, FileData
+from huefield.data.dataset import BundledData, open_part
 from huefield.data.references import TAG, AtomicReferences
 from huefield.training.feed import MANY_STEPS, Feed
 from huefield.training.mesh import Layout, MeshConfig
@@ -21,7 +21,7 @@ OFFSET = -1.0 - 2 * 0.5
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     path = write_waters(tmp_path_factory.mktemp("data") / "waters.xyz", SIZE)
-    part = FileData(train=(path,), validation=(path,)).load()["train"]
+    part = open_part("train", [path])
     return Prepared.of(part, 3.0, AtomicReferences({TAG: {"H": -0.5, "O": -1.0}}).of_block)
 
 

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import pytest
 
 from huefield.data.batches.prepared import Prepared
-from huefield.data.dataset import FileData
+from huefield.data.dataset import open_part
 from huefield.data.references import TAG, AtomicReferences
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
+from huefield.predict import predict_part
 from huefield.training import NLLStage, SquaredErrorStage
-from huefield.training.outcome import Candidates, choose, criterion
-from huefield.training.scoring import score, shapes_for
+from huefield.training.outcome import Candidates, EnsembleScores, criterion, select
 from tests.training.helpers import write_waters
 
 CUTOFF = 3.0
@@ -34,7 +34,7 @@ MODEL = {
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     path = write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
-    part = FileData(train=(path,), validation=(path,)).load()["validation"]
+    part = open_part("validation", [path])
     return Prepared.of(part, CUTOFF, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}).of_block)
 
 
@@ -48,24 +48,19 @@ def with_noise(levels: float) -> Ensemble:
 
 def test_the_criterion_is_that_of_the_whole_ensemble(data: Prepared) -> None:
     """Which has the spread of members in its variance."""
-    shapes, ensemble = shapes_for([data], 3), with_noise(0.5)
-    scores = score(ensemble, data, shapes)
+    ensemble = with_noise(0.5)
+    scores = EnsembleScores.of(predict_part(ensemble, data.part, "x"))
     nll = scores.energy.nll * scores.energy.count + scores.forces.nll * scores.forces.count
-    assert criterion(ensemble, data, NLLStage(steps=1), shapes) == pytest.approx(nll / len(data), rel=1e-5)
+    assert criterion(ensemble, data, NLLStage(steps=1)) == pytest.approx(nll / len(data), rel=1e-5)
     squares = scores.energy.rmse**2 * scores.energy.count + scores.forces.rmse**2 * scores.forces.count
-    assert criterion(ensemble, data, SquaredErrorStage(steps=1), shapes_for([data], 8)) == pytest.approx(
-        0.5 * squares / len(data), rel=1e-5
-    )
+    assert criterion(ensemble, data, SquaredErrorStage(steps=1)) == pytest.approx(0.5 * squares / len(data), rel=1e-5)
 
 
 @pytest.mark.parametrize("last_is_better", [True, False])
 def test_the_better_ensemble_is_kept(data: Prepared, last_is_better: bool) -> None:
     right, wrong, told = with_noise(1.0), with_noise(1e-3), list[str]()
     candidates = Candidates(wrong, right) if last_is_better else Candidates(right, wrong)
-    assert (
-        choose(candidates, data, NLLStage(steps=1), shapes_for([data], 4), lambda event: told.append(str(event)))
-        is right
-    )
+    assert select(candidates, data, NLLStage(steps=1), lambda event: told.append(str(event))) is right
     assert [text.split(":")[0] for text in told] == ["keeping each member's last parameters"] * last_is_better
 
 
@@ -73,10 +68,10 @@ def test_predictions_that_are_no_numbers_are_never_kept(data: Prepared) -> None:
     good = with_noise(1.0)
     scale = lambda e: e.members.potential.scale_ev  # noqa: E731
     wild = eqx.tree_at(scale, good, jnp.full_like(scale(good), 3e38))
-    assert criterion(wild, data, NLLStage(steps=1), shapes_for([data], 4)) == math.inf
-    assert choose(Candidates(good, wild), data, NLLStage(steps=1), shapes_for([data], 4), lambda event: None) is good
+    assert criterion(wild, data, NLLStage(steps=1)) == math.inf
+    assert select(Candidates(good, wild), data, NLLStage(steps=1), lambda event: None) is good
 
 
 def test_equal_ones_are_the_best(data: Prepared) -> None:
     same = Candidates(with_noise(1.0), with_noise(1.0))
-    assert choose(same, data, NLLStage(steps=1), shapes_for([data], 4), lambda event: None) is same.best
+    assert select(same, data, NLLStage(steps=1), lambda event: None) is same.best

@@ -10,15 +10,16 @@ from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from huefield.data.batches.prepared import Prepared
-from huefield.data.dataset import FileData
+from huefield.data.dataset import open_part
 from huefield.data.references import TAG, AtomicReferences
 from huefield.evaluation.paper_metrics import paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
+from huefield.predict import predict_part
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import validation_batches
 from huefield.training.mesh import Layout, MeshConfig
-from huefield.training.scoring import BINS, score, shapes_for
+from huefield.training.outcome import BINS, EnsembleScores
 from huefield.training.stages import AbstractStage
 from huefield.training.validation import MemberMetrics, Validator, metrics_of
 from tests.training.helpers import POTENTIAL, waters
@@ -34,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     frames[0].calc = SinglePointCalculator(frames[0], energy=energy)
     frames[1].calc = SinglePointCalculator(frames[1], forces=forces)
     write(path, frames, format="extxyz")
-    part = FileData(train=(path,), validation=(path,)).load()["train"]
+    part = open_part("train", [path])
     return Prepared.of(part, 3.0, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}).of_block)
 
 
@@ -93,7 +94,8 @@ def test_scores_of_members_are_those_of_all_structures_at_once(data: Prepared, e
 
 @pytest.mark.usefixtures("x64")
 def test_scores_of_the_ensemble_are_those_of_the_mixture(data: Prepared, ensemble: Ensemble, found: Any) -> None:
-    scores = score(ensemble, data, shapes_for([data], BATCH))
+    totals = ensemble.with_atom_energies({1: 0.0, 8: -2000.0})
+    scores = EnsembleScores.of(predict_part(totals, data.part, "x"))
     for kind, (label, means, variances) in found.items():
         entry = getattr(scores, kind)
         assert entry.count == label.size
