@@ -14,9 +14,7 @@ def predict(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="File to write, in extended xyz: NAME.extxyz or NAME.xyz.")
     ],
-    stress: Annotated[
-        bool, typer.Option(help="Predict the stress of structures that are periodic in three directions.")
-    ] = True,
+    stress: Annotated[bool, typer.Option(help="Predict the stress of structures with a periodic cell.")] = True,
     members: Annotated[
         bool, typer.Option("--members", help="Write the prediction of each ensemble member, too.")
     ] = False,

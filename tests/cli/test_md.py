@@ -17,6 +17,7 @@ from huefield import save
 from huefield.ase.md import MDProgress
 from huefield.cli.main import app
 from huefield.cli.md import md_line, md_progress
+from huefield.support.errors import HuefieldError
 from tests.ase.md.test_run import ensemble, require_same
 from tests.cli.test_main import in_terminal
 from tests.paths import ROOT
@@ -90,7 +91,7 @@ def test_an_element_that_the_model_does_not_know(inputs: tuple[Path, Path], tmp_
     atoms.numbers[0] = 16
     atoms.calc = None
     write(tmp_path / "sulfur.xyz", atoms, format="extxyz")
-    with pytest.raises(ValueError, match=r"sulfur\.xyz, last frame: .* contains S .* trained for H, O only"):
+    with pytest.raises(ValueError, match=r"sulfur\.xyz, last frame: .* contains S, .* trained for H, O only"):
         call(inputs[0], tmp_path / "sulfur.xyz", "--temperature", 300, "--steps", 5, "--out", tmp_path / "out")
     broken = waters(1)[0]
     broken.calc = None
@@ -101,6 +102,25 @@ def test_an_element_that_the_model_does_not_know(inputs: tuple[Path, Path], tmp_
             *(inputs[0], tmp_path / "nan.xyz", "--temperature", 300, "--steps", 5, "--out", tmp_path / "out"),
             *("--frame", 0),
         )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "start", "message"),
+    [
+        ("start.xyz", "model.safetensors", r"start\.xyz: not a huefield model.* the model comes before the data"),
+        ("model.safetensors", "model.safetensors", "a file of structures is needed here: check the order"),
+        ("text.txt", "start.xyz", r"text\.txt: not a huefield model"),
+        ("model.safetensors", "text.txt", r"text\.txt: ASE does not know this kind of file"),
+        ("model.safetensors", "empty.xyz", r"empty\.xyz has no structure"),
+    ],
+)
+def test_wrong_files_are_named(inputs: tuple[Path, Path], tmp_path: Path, model: str, start: str, message: str) -> None:
+    folder = inputs[0].parent
+    (folder / "text.txt").write_text("hello world\n")
+    (folder / "empty.xyz").write_text("")
+    with pytest.raises(HuefieldError, match=message):
+        call(folder / model, folder / start, "--temperature", 300, "--steps", 5, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
