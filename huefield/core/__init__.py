@@ -1,4 +1,4 @@
-"""Value objects and the joint energy–force Gaussian; depends on nothing else of huefield."""
+"""Value objects and the joint energy–force Gaussian; no other part of huefield is needed."""
 
 from huefield.core.gaussian import Gaussian as Gaussian
 from huefield.core.gaussian import mixture as mixture

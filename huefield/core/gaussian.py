@@ -122,10 +122,10 @@ class Gaussian(eqx.Module):
         return jax.vmap(self._draw)(keys)
 
     def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
-        """The distribution once the energies are known (of the structures that the mask keeps).
+        """The distribution conditional on energies, those of the structures that the mask keeps.
 
         The energy then has no variance left. For one member of the colored model this is
-        F | E ~ N(F_θ − (∇ρ/ρ)(E − E_θ), γρ² I). The two parts stay apart by the law of total variance: the aleatoric
+        F | E ~ N(F_θ − (∇ρ/ρ)(E − E_θ), γρ² I). The two parts follow from the law of total variance: the aleatoric
         part is the variance given E and the member, the epistemic part that of the mean given E and the member.
         """
         require_shape("energy", energy, (self.partition.num_structures,))
@@ -162,10 +162,10 @@ class Gaussian(eqx.Module):
         )
 
     def log_prob(self, labels: Labels) -> Float[Array, " S"]:
-        """Exact log density of what was observed of each structure, linear in the number of atoms.
+        """Exact log density of the observed values of each structure, linear in the number of atoms.
 
-        p(E, F) = p(E) p(F | E): the first factor is a number's, the second has no zero on its diagonal even where the
-        energy has none, as in the colored model. Nothing observed gives 0.
+        p(E, F) = p(E) p(F | E): the first factor is a scalar density, the second has no zero on its diagonal even if
+        the energy has one, as in the colored model. A structure without observed values gives 0.
         """
         self._require_density(labels)
         return self._density(labels)
@@ -211,7 +211,7 @@ class Gaussian(eqx.Module):
         noise_root: Float[Array, "Ra Ra S"],
         member_root: Float[Array, "Re Re S"],
     ) -> tuple[Array | None, Array | None, Array | None]:
-        """Mean and both columns of the strain derivative once the energies are known: as for the forces."""
+        """Mean and both columns of the strain derivative conditional on energies, as for the forces."""
         mean, noise, spread = self.mean.strain, self.aleatoric.strain, self.epistemic.strain
         if mean is None or noise is None or spread is None:
             return None, None, None
@@ -281,5 +281,5 @@ def _mixed(strain: Float[Array, "R S 3 3"] | None, latent: Float[Array, "R S"]) 
 
 
 def _keys(key: Key[Array, ""]) -> Key[Array, " 4"]:
-    """Of energy, forces, columns and strain; the first three do not depend on there being a fourth."""
+    """Keys for energy, forces, columns and strain; the first three are the same with and without strain."""
     return jnp.concatenate([jax.random.split(key, 3), jax.random.fold_in(key, 3)[None]])

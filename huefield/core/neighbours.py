@@ -1,4 +1,4 @@
-"""Who is near whom in a batch, as a matrix of atoms and slots that is differentiated without scatters.
+"""Neighbours of the atoms of a batch, as a matrix of atoms and slots that is differentiated without scatters.
 
 Shapes: A atoms (padding included), K neighbour slots of an atom. Slot (i, k) has the flat number i K + k.
 
@@ -28,11 +28,11 @@ class Neighbours(eqx.Module):
     """False for empty slots."""
     shifts: Int8[Array, "A K 3"]
     """Lattice vectors from the neighbour's position to its image next to the atom. Whole numbers: a strain acts on the
-    positions and on the cell and leaves them as they are."""
+    positions and on the cell, and does not change them."""
     reverse: Int[Array, "A K"]
-    """Flat number of the slot that holds the reversed pair; of an empty slot its own."""
+    """Flat number of the slot that holds the reversed pair; an empty slot has its own number."""
     cutoff_angstrom: float = eqx.field(static=True)
-    """All pairs closer than this are here. Others may be, where neighbours are kept while atoms move."""
+    """All pairs closer than this are included. Farther pairs may be, if neighbours are kept while atoms move."""
 
     def __check_init__(self) -> None:
         shape = self.index.shape

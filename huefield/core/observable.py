@@ -48,7 +48,7 @@ class Observable(eqx.Module):
 
 
 class ObservableDistribution(eqx.Module):
-    """Mean and covariance of Q observables of each structure, noise and members apart."""
+    """Mean and covariance of Q observables of each structure, with separate noise and member parts."""
 
     mean: Float[Array, "S Q"]
     aleatoric_cov: Float[Array, "S Q Q"]

@@ -1,8 +1,8 @@
 r"""Sums over neighbours, row by row in blocks that fit into a cache, with derivatives of every order of the same kind.
 
 A sum over neighbours is m_i = Σ_k f(n_i, n_j, e_ik; w) with values n of atoms, e of slots and weights w, where slot k
-of atom i holds neighbour j. Written out for all slots it needs arrays [A, K, F], which are long to write and longer to
-keep for derivatives. Here a block of rows is gathered, computed and summed at a time, and nothing of it is kept.
+of atom i holds neighbour j. Computed for all slots at once it needs arrays [A, K, F], which take long to write and
+much memory to keep for derivatives. Here one block of rows at a time is gathered, computed and summed; nothing is kept.
 
 **No derivative scatters.** For seeds g_i of m_i, let Ψ = Σ_ik g_i · f(n_i, n_j, e_ik). Atom i appears in it as the
 first argument in its own slots, and as the second in the slots of its neighbours, which are its own turned round:
@@ -28,11 +28,11 @@ from huefield.core.neighbours import Neighbours
 
 BLOCK_ELEMENTS = 2**17
 BLOCK_SLOTS = 2**10
-"""Numbers in one array of a block, and slots in it, at most: few enough that what is in use together stays in a cache,
-enough that two cores share the work. Measured with 64 and 256 features; half or twice as many cost up to a quarter."""
+"""Numbers in one array of a block, and slots in it, at most: few enough for the cache, and enough for two cores to
+share the work. Measured with 64 and 256 features; half or twice as many cost up to a quarter."""
 
 PairFunction = Callable[[PyTree, PyTree, PyTree, PyTree, PyTree], PyTree]
-"""(values of atom i, values of atom j, even and odd quantities of the slot, weights) → what is summed over slots.
+"""(values of atom i, values of atom j, even and odd quantities of the slot, weights) → the terms of the sum over slots.
 
 Arrays are [rows, K, ...]; a function of one pair that broadcasts is such a function.
 """
@@ -51,7 +51,7 @@ class _Slots(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What a function of pairs gives: to be summed over slots, one for each slot, and summed over all slots already."""
+    """Results of a function of pairs: terms to sum over slots, values of each slot, and sums over all slots."""
 
     summed: PyTree
     slots: PyTree
@@ -74,7 +74,7 @@ def sum_over_neighbours(
     """Σ_k f(n_i, n_j, e_ik; w) for each atom i.
 
     Args:
-        function: f, which has to vanish where ``even`` does: so it is in empty slots, and in rows that fill up a block.
+        function: f, which must vanish where ``even`` does: in empty slots, and in rows that fill up a block.
         atoms: n, arrays [A, ...].
         even: quantities of slots that are the same in the reverse slot, arrays [A, K, ...].
         odd: quantities of slots that have the opposite sign in the reverse slot, arrays [A, K, ...].
@@ -128,7 +128,7 @@ def _in_blocks(
 
 
 def even_blocks(num_rows: int, most: int) -> tuple[int, int]:
-    """How many blocks of how many rows each: as few as can be, and of them the shortest, or padding costs work."""
+    """Number of blocks and rows of a block: as few blocks as possible, then as few rows as possible."""
     count = -(-num_rows // most)
     return count, -(-num_rows // count)
 

@@ -4,7 +4,7 @@ X has R rows of length I, G has R rows of length O, W is an I × O matrix. Three
 
     X W,  G Wᵀ,  Xᵀ G.
 
-Left to itself, reverse differentiation of the second and third asks for transposed copies of X or G, which are long: in
+Plain reverse differentiation of the second and third needs transposed copies of X or G, which are large: in
 a second derivative of a message over pairs these copies took as long as everything else together.
 """
 

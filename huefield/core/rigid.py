@@ -1,10 +1,10 @@
-"""Motions of a body as a whole, and those that are left."""
+"""Shifts and rotations of a body, and the motions that remain without them."""
 
 import numpy as np
 from jaxtyping import Float
 
 SAME = 1e-6
-"""Motions that are a combination of others to within this, relative to the largest, are no motions of their own."""
+"""Relative tolerance below which a motion counts as a linear combination of others."""
 
 
 def shifts(num_atoms: int) -> Float[np.ndarray, "3 N 3"]:
@@ -22,8 +22,8 @@ def rigid_motions(
 ) -> Float[np.ndarray, "D r"]:
     """Orthonormal motions of a body as a whole, in coordinates √m r.
 
-    These are √m_i times shifts and rotations around the centre of mass; a row of atoms has two of the latter and a
-    single one none.
+    These are √m_i times shifts and rotations around the centre of mass; a linear molecule has two rotations and a
+    single atom none.
     """
     fields = [shifts(len(positions))]
     if with_rotations:
@@ -36,6 +36,6 @@ def rigid_motions(
 
 
 def internal_motions(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "D v"]:
-    """An orthonormal basis of all displacements of a molecule but shifts and rotations."""
+    """An orthonormal basis of all displacements of a molecule except shifts and rotations."""
     rigid = rigid_motions(positions, np.ones(len(positions)), with_rotations=True)
     return np.linalg.qr(rigid, mode="complete")[0][:, rigid.shape[1] :]

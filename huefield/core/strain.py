@@ -1,9 +1,9 @@
-r"""Noise of the derivative of an energy with respect to strain, where the noise of the forces is known.
+r"""Noise of the strain derivative of an energy, from the noise of the forces.
 
 In the colored model the energy noise is ρη, and its strain derivative is η ∂ρ/∂ε + ρ ∂η/∂ε. The first term is the
 column that also has ρ and −∂ρ/∂r. The second needs the derivative of η, of which only the variance v_i of its forces is
 given: γ_i ρ² in the colored model, σ_i² in the white one. For a crystal the forces on the atoms of a cell do not
-determine the strain derivative, so something must be said about where they come from. Here: from independent forces
+determine the strain derivative, so an assumption about their origin is needed. Here they come from independent forces
 f_ij = −f_ji along each component between neighbours, that share v_i among them in proportion to weights w_ij,
 
     Var(f_ij) = (v_i w_ij + v_j w_ji)/2,   Σ_j w_ij = 1,   w_ij ∝ (1 − r_ij²/r_c²)³.

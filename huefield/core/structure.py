@@ -1,7 +1,7 @@
-"""Structures with their labels, one at a time or packed: what readers give and stores hold.
+"""Structures with their labels, one at a time or packed, as readers yield and stores hold them.
 
 Units: Å, eV, eV/Å, eV/Å³ (stress as ASE has it: positive under tension, 3 × 3). Cells have lattice vectors as rows; a
-structure without a cell has zeros. What was not observed is masked, and its array holds zeros.
+structure without a cell has zeros. Labels that were not observed are masked, and their arrays hold zeros.
 
 Shapes: n structures of a block, A atoms of all of them together, N atoms of one.
 """
@@ -21,7 +21,7 @@ DEPENDENT = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Atoms with what is known about them."""
+    """Atoms with their labels."""
 
     atomic_numbers: UInt8[np.ndarray, " N"]
     positions: Float[np.ndarray, "N 3"]
@@ -31,7 +31,7 @@ class Structure:
     forces: Float[np.ndarray, "N 3"] | None = None
     stress: Float[np.ndarray, "3 3"] | None = None
     group: str = ""
-    """What belongs together when data are split: a reaction, a trajectory, a formula; empty where nothing was said."""
+    """Structures of one group stay together in splits: a reaction, a trajectory, a formula; empty if unknown."""
 
     def __post_init__(self) -> None:
         atoms = len(self.atomic_numbers)
@@ -49,7 +49,7 @@ class Structure:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Many structures of different sizes, packed: atoms one after the other. Cheap to check, to write and to slice."""
+    """Many structures of different sizes, packed: the atoms of all structures in one array."""
 
     sizes: Int[np.ndarray, " n"]
     atomic_numbers: UInt8[np.ndarray, " A"]
@@ -67,7 +67,7 @@ class Block:
     frames: Int[np.ndarray, " n"]
     """The number of each structure in its source, from 0, for messages."""
     source: str
-    """The file, and for files of many tables the place in it (``file.h5:/data/C2H6O``)."""
+    """The file, with the table in it if it has several (``file.h5:/data/C2H6O``)."""
 
     def __post_init__(self) -> None:
         n, atoms = len(self.sizes), int(self.sizes.sum())
@@ -84,7 +84,7 @@ class Block:
 
     @cached_property
     def starts(self) -> Int[np.ndarray, " n_plus_1"]:
-        """Row of the first atom of each structure, and behind the last one the number of atoms."""
+        """Row of the first atom of each structure, followed by the number of all atoms."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
     @cached_property

@@ -1,12 +1,11 @@
-"""Structures of the same atoms laid upon each other, so that distances between them mean something.
+"""Superposition of structures of the same atoms, so that distances between them are meaningful.
 
-Energies do not change when a structure is shifted, turned or has like atoms exchanged; the distance |r − r'| that the
-kernel of the noise sees ([J23] arXiv:2312.04174v1, Eq. e_cov) should not either. All structures are superposed on one
-common mean (generalised Procrustes analysis) rather than pair by pair: their coordinates then lie in one Euclidean
+Energies do not change when a structure is shifted, turned or has like atoms exchanged; the distance |r − r'| in
+the kernel of the noise ([J23] arXiv:2312.04174v1, Eq. e_cov) must not change either. All structures are superposed on
+one common mean (generalised Procrustes analysis) rather than pair by pair: their coordinates then lie in one Euclidean
 space, in which exp(−γ|Δr|²/2) is positive semi-definite. For two structures it is the optimal superposition of both.
 
-Crystals are shifted, and atoms taken at their nearest images, but crystals are not turned and like atoms of them not
-exchanged.
+Crystals are shifted and their atoms taken at the nearest images; they are not rotated, and like atoms not exchanged.
 """
 
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from jaxtyping import Float, Int, Integer
 from scipy.optimize import linear_sum_assignment
 
 from huefield.core.structure import Structure
+from huefield.support.errors import HuefieldError
 
 MOST_ROUNDS = 20
 CONVERGED = 1e-10
@@ -24,20 +24,20 @@ CONVERGED = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Superposed:
-    """n structures of N atoms in one frame."""
+    """n superposed structures of N atoms."""
 
     positions: Float[np.ndarray, "n N 3"]
     order: Int[np.ndarray, "n N"]
-    """Which atom of a structure stands in each place: those in one place are thought of as the same."""
+    """The atom of each structure at each place; atoms at one place correspond to each other."""
 
 
 def superpose(structures: Sequence[Structure], *, match: bool = True) -> Superposed:
-    """Lay structures of the same atoms upon each other.
+    """Superpose structures of the same atoms.
 
     Args:
         structures: molecules, or crystals with one cell.
-        match: whether atoms of one element may be exchanged where that brings structures closer; else they are the
-            same by their numbers. Those of crystals never are.
+        match: whether atoms of one element may be exchanged to bring structures closer; otherwise atoms correspond by
+            their numbers. Atoms of crystals are never exchanged.
     """
     numbers = _common_numbers(structures, match)
     crystal = bool(structures[0].pbc.any())
@@ -69,7 +69,7 @@ def rotation_onto(positions: Float[np.ndarray, "N 3"], target: Float[np.ndarray,
 def _laid_upon(
     positions: Float[np.ndarray, "N 3"], target: Float[np.ndarray, "N 3"], numbers: Int[np.ndarray, " N"], match: bool
 ) -> tuple[Float[np.ndarray, "N 3"], Int[np.ndarray, " N"]]:
-    """Turned, and with like atoms exchanged: the best of what is found from several orientations to begin with."""
+    """Rotated, and with like atoms exchanged: the best result from several initial orientations."""
     starts = [rotation_onto(positions, target)]
     if not match:
         return positions @ starts[0], np.arange(len(positions))
@@ -80,7 +80,7 @@ def _laid_upon(
 def _matched(
     turned: Float[np.ndarray, "N 3"], target: Float[np.ndarray, "N 3"], numbers: Int[np.ndarray, " N"]
 ) -> tuple[Float[np.ndarray, "N 3"], Int[np.ndarray, " N"]]:
-    """Like atoms exchanged and the structure turned again, as long as that helps."""
+    """Exchange like atoms and rotate again, until the distance no longer decreases."""
     order = np.arange(len(turned))
     for _ in range(MOST_ROUNDS):
         better = _exchanged(turned, target, numbers)
@@ -92,7 +92,7 @@ def _matched(
 
 
 def _axes_onto(positions: Float[np.ndarray, "N 3"], target: Float[np.ndarray, "N 3"]) -> list[np.ndarray]:
-    """The four proper rotations that lay principal axes upon each other, in whatever order the atoms are."""
+    """The four proper rotations that superpose principal axes, whatever the order of the atoms."""
     own, other = (np.linalg.eigh(each.T @ each)[1] for each in (positions, target))
     signs = (np.diag([x, y, x * y * np.linalg.det(own @ other)]) for x in (1, -1) for y in (1, -1))
     return [own @ sign @ other.T for sign in signs]
@@ -101,7 +101,7 @@ def _axes_onto(positions: Float[np.ndarray, "N 3"], target: Float[np.ndarray, "N
 def _exchanged(
     positions: Float[np.ndarray, "N 3"], target: Float[np.ndarray, "N 3"], numbers: Int[np.ndarray, " N"]
 ) -> Int[np.ndarray, " N"]:
-    """The atom that suits each place best, among those of its element."""
+    """The best atom of its element for each place."""
     order = np.arange(len(positions))
     for number in np.unique(numbers):
         (places,) = np.nonzero(numbers == number)
@@ -112,13 +112,13 @@ def _exchanged(
 
 
 def _crystals(placed: Float[np.ndarray, "n N 3"], structures: Sequence[Structure]) -> Float[np.ndarray, "n N 3"]:
-    """Each at the images nearest to the first one, without a common shift.
+    """Each structure at the images nearest to the first one, without a common shift.
 
     A shift is found before images are, as a mean on the circle of fractional coordinates, or images would depend on it.
     """
     cell, pbc = structures[0].cell, structures[0].pbc
     if any(not np.allclose(s.cell, cell) for s in structures):
-        raise ValueError("energies of crystals are compared in one cell, but the cells of these structures differ")
+        raise HuefieldError("energies of crystals are compared in one cell, but the cells of these structures differ")
     lattice = np.where(pbc[:, None], cell, 0.0)
     inverse = np.linalg.pinv(lattice)
     moved = placed - placed[0]
@@ -129,19 +129,19 @@ def _crystals(placed: Float[np.ndarray, "n N 3"], structures: Sequence[Structure
 
 
 def _common_numbers(structures: Sequence[Structure], match: bool) -> Int[np.ndarray, " N"]:
-    """Atomic numbers of the places."""
+    """Atomic numbers of the places, which all structures must share."""
     if not structures:
-        raise ValueError("there are no structures to lay upon each other")
+        raise HuefieldError("there are no structures to compare: give at least one")
     first = structures[0]
     for index, other in enumerate(structures):
         same = (np.sort if match else np.asarray)(other.atomic_numbers)
         if not np.array_equal(same, (np.sort if match else np.asarray)(first.atomic_numbers)):
-            raise ValueError(
+            raise HuefieldError(
                 f"structures {0} and {index} are not made of the same atoms"
                 f"{'' if match else ' in the same order'}: the difference of their energies has no common error"
             )
         if not np.array_equal(other.pbc, first.pbc):
-            raise ValueError(f"structures 0 and {index} are not periodic in the same directions")
+            raise HuefieldError(f"structures 0 and {index} are not periodic in the same directions")
     return first.atomic_numbers.astype(np.int64)
 
 

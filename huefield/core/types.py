@@ -1,4 +1,4 @@
-"""Named value objects that every other module speaks in.
+"""Value objects that all other modules share.
 
 Shapes, everywhere in huefield: S structures, A atoms (of all structures of a batch together), D coordinates
 of an atom (3; the one-dimensional toy has 1), M members, C noise channels, R columns of a covariance factor,
@@ -22,7 +22,7 @@ MAX_ATOMIC_NUMBER = 118
 class Partition(eqx.Module):
     """Which structure each atom of a batch belongs to.
 
-    A padding atom has the index ``num_structures``: it is in no sum, and whatever is spread onto it is zero.
+    A padding atom has the index ``num_structures``: it enters no sum, and gets zero when values are spread to atoms.
     """
 
     structure_index: Int[Array, " A"]
@@ -62,15 +62,15 @@ class Partition(eqx.Module):
 
 
 class Graph(eqx.Module):
-    """A batch of structures, as a potential sees it."""
+    """A batch of structures: the input of a potential."""
 
     positions: Float[Array, "A D"]
     atomic_numbers: Int[Array, " A"]
     partition: Partition
     neighbours: Neighbours | None = None
-    """Within a cutoff; None for potentials that need none."""
+    """Neighbours within a cutoff; None for potentials that need none."""
     cells: Float[Array, "S 3 3"] | None = None
-    """Lattice vectors as rows, zeros for structures without a cell; None where no structure has one."""
+    """Lattice vectors as rows, zeros for structures without a cell; None if no structure has one."""
 
     def __check_init__(self) -> None:
         num_atoms = self.partition.num_atoms
@@ -112,7 +112,7 @@ class EnergyForces(eqx.Module):
     energy: Float[Array, " S"]
     forces: Float[Array, "A D"]
     strain: Float[Array, "S 3 3"] | None = None
-    """Of ∂E/∂ε, the derivative with respect to a symmetric strain [eV]: stress times volume. None unless asked for."""
+    """∂E/∂ε, the derivative with respect to a symmetric strain [eV]: stress times volume. None unless asked for."""
 
 
 class EnergyForcesStack(eqx.Module):
@@ -138,7 +138,7 @@ class EnergyForcesStack(eqx.Module):
 
     @classmethod
     def empty(cls, like: EnergyForces) -> "EnergyForcesStack":
-        """A stack of nothing, with the sizes of ``like``."""
+        """A stack without entries, with the sizes of ``like``."""
         return cls.stacked(jax.tree.map(lambda x: jnp.zeros((0, *x.shape), x.dtype), like))
 
     @classmethod
@@ -153,7 +153,7 @@ class EnergyForcesStack(eqx.Module):
 
 
 class Labels(eqx.Module):
-    """Observed energies and forces; what was not observed is masked and never enters a sum.
+    """Observed energies and forces; missing values are masked and enter no sum.
 
     Units: eV and eV/Å. Masked entries hold zeros.
     """
@@ -179,8 +179,8 @@ class Labels(eqx.Module):
         Args:
             partition: the batch that the labels belong to.
             dimension: coordinates per atom, D.
-            energy: energies; None where none was observed.
-            forces: forces on all atoms; None where none was observed.
+            energy: energies; None if none was observed.
+            forces: forces on all atoms; None if none was observed.
             energy_mask: which energies were observed; None for all that are given.
             forces_mask: on which atoms the force was observed; None for all that are given.
         """

@@ -1,4 +1,4 @@
-"""Factors to eV, Å and fs (CODATA 2018), and what a file says its units are."""
+"""Factors to eV, Å and fs (CODATA 2018), and units that files state."""
 
 HARTREE_EV = 27.211386245988
 BOHR_ANGSTROM = 0.529177210903

@@ -22,7 +22,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
 from huefield.model.typical import TypicalUncertainty
 from huefield.noise import ColoredNoise
-from huefield.predict import OnProgress, level_remark, predict_part, remarks_on, unit_remark
+from huefield.predict import OnProgress, predict_part, remarks_on, theory_remark, unit_remark
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.errors import HuefieldError
 
@@ -205,7 +205,7 @@ def require_comparable(predictions: Predictions) -> None:
     remark = unit_remark(predictions)
     if remark:
         raise HuefieldError(f"{remark} Calibrate with data in the units of the predictions, eV and eV/Å")
-    shifted = level_remark(predictions)
+    shifted = theory_remark(predictions)
     if shifted:
         raise HuefieldError(f"{shifted}. Calibrate with data of the model's own level")
 

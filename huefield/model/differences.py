@@ -1,8 +1,8 @@
 """Energies of several structures of the same atoms, with the covariance of their errors.
 
-Errors of neighbouring structures are alike, and cancel in differences: barriers and reaction energies are known better
-than each energy by itself. The noise is correlated through the kernel of its process
-(:mod:`huefield.noise.correlation`), the members' errors by how the members move together:
+Errors of similar structures are similar and cancel in differences: barriers and reaction energies are more certain than
+each energy. The noise is correlated through the kernel of its process
+(:mod:`huefield.noise.correlation`), the members' errors through the covariance of the members:
 
     Cov(E(r), E(r')) = mean_m Σ_c R_mc(r, r') ρ_mc(r) ρ_mc(r') + Cov_members(E_m(r), E_m(r')).
 """
@@ -29,24 +29,24 @@ class EnergyDifference:
 
     value: float
     uncertainty: float
-    """Total."""
+    """Total: noise plus members."""
     uncertainty_aleatoric: float
     uncertainty_epistemic: float
     uncertainty_if_independent: float
-    """What the error bars of both energies would give, were their errors independent."""
+    """The uncertainty if the errors of both energies were independent."""
     calibration: EnergyForcesCalibration = UNCALIBRATED
-    """Which the energies have been through already."""
+    """The calibration that the energies contain already."""
 
     def half_width(self, coverage: float) -> float:
-        """Half-width of an interval that holds the true difference with this probability.
+        """Half-width of an interval that contains the true difference with this probability.
 
-        By quantiles of what was observed where the model is calibrated for differences, else by a normal law.
+        From observed quantiles if the model is calibrated for differences, otherwise from a normal distribution.
         """
         one_sigma = self.calibration.difference_width(ONE_SIGMA)
         return self.uncertainty * self.calibration.difference_width(coverage) / one_sigma
 
     def as_dict(self) -> dict[str, float]:
-        """For JSON."""
+        """Values for JSON."""
         return {
             "value": self.value,
             "uncertainty": self.uncertainty,
@@ -74,17 +74,17 @@ class EnergyCovariance:
     members: Float[np.ndarray, "M n"]
     """Total energies of each member."""
     calibration: EnergyForcesCalibration = field(default=UNCALIBRATED, repr=False)
-    """Which all of it has been through; differences get the rest of theirs here."""
+    """The calibration that these numbers contain already; that of differences is applied here."""
 
     @property
     def total(self) -> Float[np.ndarray, "n n"]:
-        """Covariance of noise and members together [eV²]: positive semi-definite."""
+        """Total covariance, noise plus members [eV²]: positive semi-definite."""
         return self.aleatoric + self.epistemic
 
     def of_differences(self, coverage: float = ONE_SIGMA) -> Float[np.ndarray, "n n"]:
         """The total covariance with the calibration of differences.
 
-        Intervals of a normal law with it have, for this share, the half-widths that differences have.
+        Normal intervals with this covariance have, at this coverage, the half-widths of differences.
         """
         return (self.calibration.difference_width(coverage) / normal_width(coverage)) ** 2 * self.total
 
@@ -110,7 +110,7 @@ class EnergyCovariance:
         return self._scale() * np.sqrt(np.maximum(variance, 0.0))
 
     def _scale(self) -> float:
-        """Of standard deviations of differences, so that they hold 68.27 %."""
+        """Factor on standard deviations of differences for a coverage of 68.27 %."""
         return self.calibration.difference_width(ONE_SIGMA)
 
 
@@ -120,13 +120,13 @@ def _of_difference(covariance: Float[np.ndarray, "n n"], a: int, b: int) -> floa
 
 @dataclass(frozen=True, eq=False)
 class EnergyTerms:
-    """What an ensemble says about the energies of n structures, from which covariances of any of them are made."""
+    """Energies and noise terms of n structures, from which covariances of any of them are computed."""
 
     structures: tuple[Structure, ...]
     members: Float[np.ndarray, "M n"]
     """Total energies of each member, uncalibrated."""
     white_var: Float[np.ndarray, "M n"]
-    """Of noise that is new at every structure."""
+    """Variance of white noise, independent for every structure."""
     levels: Float[np.ndarray, "M C n"]
     """ρ of each process."""
     inverse_lengths: tuple[Float[np.ndarray, "M C _"], ...]
@@ -134,13 +134,13 @@ class EnergyTerms:
     factors: Float[np.ndarray, " n"]
     """Calibrated over predicted variance of each energy."""
     calibration: EnergyForcesCalibration = UNCALIBRATED
-    """Of the ensemble."""
+    """Calibration of the ensemble."""
 
     @classmethod
     def joined(cls, parts: Sequence["EnergyTerms"]) -> "EnergyTerms":
-        """Those of many structures."""
+        """Terms of several batches in one."""
         if not parts:
-            raise HuefieldError("there are no structures whose energies could be compared")
+            raise HuefieldError("there are no structures to compare: give at least one")
         arrays = {
             name: np.concatenate([getattr(part, name) for part in parts], axis=-1)
             for name in ("members", "white_var", "levels", "factors")

@@ -1,4 +1,4 @@
-"""What a noise model is: raw outputs of a potential in, a covariance diag(d) + U Uᵀ out."""
+"""The interface of a noise model: raw outputs of a potential in, a covariance diag(d) + U Uᵀ out."""
 
 from abc import abstractmethod
 from typing import Literal
@@ -44,7 +44,7 @@ class AbstractNoise(eqx.Module):
 
     @property
     def has_variance(self) -> bool:
-        """Whether a single member says anything about noise, so that it has a likelihood."""
+        """Whether a single member predicts noise, and so has a likelihood."""
         return True
 
     @abstractmethod
@@ -58,26 +58,26 @@ class AbstractNoise(eqx.Module):
     def inverse_lengths(self, outputs: Outputs, graph: Graph) -> Float[Array, "C A"]:
         """γ_c,i [Å⁻²] of the processes behind the columns, by which energies of different structures are correlated.
 
-        A model without columns has nothing to say: its noise is white, new at every structure.
+        A model without columns has none: its noise is white, independent for every structure.
         """
         return jnp.zeros((0, graph.partition.num_atoms), outputs.energy.dtype)
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
-        """Parameters that people want to see while it is trained, by name."""
+        """Parameters to report during training, by name."""
         return {}
 
     @abstractmethod
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "AbstractNoise":
         """The same model with noise levels that match the given errors where the raw outputs are zero.
 
-        They are zero before the noise is trained. Whatever was learned of offsets and γ is replaced.
+        Raw outputs are zero before the noise is trained. Trained offsets and γ are replaced.
         """
 
 
 def isotropic(
     energy_var: Float[Array, " S"], force_var: Float[Array, " A"], outputs: Outputs, graph: Graph
 ) -> EnergyForces:
-    """A diagonal with the same variance for all components of an atom's force, and what it means for the strain."""
+    """A diagonal with one variance for the force components of an atom, and that of the strain derivative."""
     forces = jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape)
     return EnergyForces(energy_var, forces, None if outputs.energy_strain is None else strain_var(graph, force_var))
 
@@ -108,7 +108,7 @@ def positive_level(raw: Float[Array, "*n"], floor: float) -> Float[Array, "*n"]:
 def raw_for_level(level: Number, floor: float, like: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """The raw number that :func:`positive_level` maps to ``level``, in the shape and precision of ``like``.
 
-    A level below the floor cannot be reached: what is a thousandth of the floor above it stands in.
+    A level below the floor cannot be reached and is replaced by 1.001 times the floor.
     """
     above = jnp.maximum(jnp.asarray(level, like.dtype) - floor, 1e-3 * floor)
     return jnp.broadcast_to(softplus_inverse(above), like.shape).astype(like.dtype)

@@ -70,7 +70,7 @@ class ColoredNoise(AbstractNoise):
         floor_ev: float = Field(1e-6, gt=0, le=1, description="smallest energy noise of a channel")
 
         def build(self) -> "ColoredNoise":
-            """The model, with noise of 1 eV in all and γ = 1 Å⁻²."""
+            """The model with a total noise of 1 eV and γ = 1 Å⁻²."""
             gamma = _GAMMA_KINDS[self.gamma].create(self.channels)
             return ColoredNoise(offset=jnp.zeros(self.channels), gamma=gamma, config=self).initialised(1.0, 1.0)
 
@@ -80,7 +80,7 @@ class ColoredNoise(AbstractNoise):
 
     @property
     def raw_outputs(self) -> tuple[str, ...]:
-        """s_c for each channel, then what γ needs."""
+        """s_c for each channel, then the raw outputs of γ."""
         kinds = ("level", "gamma") if self.gamma.needs_raw else ("level",)
         return tuple(f"{kind}_{c}" for kind in kinds for c in range(self.config.channels))
 
@@ -90,7 +90,7 @@ class ColoredNoise(AbstractNoise):
         return positive_level(self.offset[:, None] + read, self.config.floor_ev)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
-        """[J23] Eq. force_var_colored_simplified and the covariances that belong to it."""
+        """[J23] Eq. force_var_colored_simplified, with the covariances."""
         gamma = self.inverse_lengths(outputs, graph)
         levels_on_atoms = graph.partition.spread(outputs.levels.T).T
         force_var = jnp.sum(gamma * levels_on_atoms**2, axis=0)
@@ -103,7 +103,7 @@ class ColoredNoise(AbstractNoise):
         return self.gamma(outputs.raw[:, self.config.channels :], levels_on_atoms, graph)
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
-        """γ, of an ensemble with a leading axis of members; the geometric mean of channels and elements."""
+        """γ as the geometric mean of channels and elements; in an ensemble one for each member."""
         return {self.gamma.watched_as: self.gamma.typical(self.offset.ndim - 1)}
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
@@ -120,5 +120,5 @@ class ColoredNoise(AbstractNoise):
         return eqx.tree_at(lambda n: n.gamma, self, self.gamma.replaced(gamma))
 
     def with_gamma_times(self, factor: ArrayLike) -> "ColoredNoise":
-        """With every γ multiplied by a number, whatever it is made from."""
+        """With every γ multiplied by a number."""
         return eqx.tree_at(lambda n: n.gamma, self, self.gamma.times(factor))

@@ -1,13 +1,13 @@
-r"""How the noise of energies is correlated between structures.
+r"""Correlation of the energy noise of different structures.
 
 [J23] arXiv:2312.04174v1, Eq. e_cov: Cov(E(r), E(r')) = R(r, r') ρ(r) ρ(r'). With the exponentiated-quadratic kernel
-and one γ, R = exp(−γ|r − r'|²/2). Where γ_i differs between atoms and structures, its non-stationary form is taken
+and one γ, R = exp(−γ|r − r'|²/2). If γ_i differs between atoms and structures, its non-stationary form is used
 (Paciorek and Schervish 2004), which is positive semi-definite, has R(r, r) = 1, and is the former where all γ are
 equal. With the lengths ℓ² = 1/γ, and for D = 3 coordinates of each atom,
 
     R(r, r') = Π_i (2 ℓ_i ℓ'_i / (ℓ_i² + ℓ'_i²))^{D/2} exp(−|r_i − r'_i|² / (ℓ_i² + ℓ'_i²)).
 
-Where γ depends on the structure this is not to the letter the process whose derivative the noise of forces is: its
+If γ depends on the structure, this is not exactly the process whose derivative is the force noise: its
 ∂²R/∂r_a ∂r'_b is γ_i δ_ab + (D/2) Σ_j ∂_a ln ℓ_j ∂_b ln ℓ_j, of which forces have the first term only. Structures
 whose γ differ are taken for less correlated than the γ of forces alone would make them, and their energy difference for
 less certain; most so with γ_i = (ω_i/ρ)², which changes with ρ on all atoms at once.
@@ -23,7 +23,7 @@ def correlation(
     """R between structures.
 
     Args:
-        positions: of structures laid upon each other (:func:`~huefield.core.superposition.superpose`).
+        positions: of superposed structures (:func:`~huefield.core.superposition.superpose`).
         inverse_lengths: γ_i of each atom in each structure, [Å⁻²].
     """
     squared = 1.0 / inverse_lengths

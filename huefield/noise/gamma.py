@@ -22,14 +22,14 @@ from huefield.support.checks import require_positive, require_shape
 from huefield.support.errors import HuefieldError
 
 NUM_ELEMENTS = 119
-"""Rows of a table by atomic number: 0 stands for a site that is no atom, as in the toy."""
+"""Rows of a table by atomic number; 0 is a site of the toy."""
 
 RELATIVE_FLOOR = 1e-4
 """Smallest γ_i of an atom relative to the common factor: a departure from softplus that keeps γ_i > 0 in float32."""
 
 
 class AbstractGamma(eqx.Module):
-    """γ of C channels on every atom, from parameters and, where it needs any, raw outputs of the potential."""
+    """γ of C channels on every atom, from parameters and, for some kinds, raw outputs of the potential."""
 
     log_gamma: eqx.AbstractVar[Float[Array, " C *rest"]]
 
@@ -40,7 +40,7 @@ class AbstractGamma(eqx.Module):
 
     @property
     def watched_as(self) -> str:
-        """What people know the trained parameter as."""
+        """Name of the trained parameter in reports."""
         return "gamma"
 
     @abstractmethod
@@ -48,7 +48,7 @@ class AbstractGamma(eqx.Module):
         """γ of each channel on each atom, given raw outputs and the noise levels ρ_c of the atom's structure."""
 
     def matching(self, energy_rmse: Number, force_rmse: Number) -> Number | Float[Array, ""]:
-        """The parameter that makes the noise of forces match their errors, where that of energies matches theirs."""
+        """The parameter for which force noise matches force errors, if energy noise matches energy errors."""
         return (force_rmse / energy_rmse) ** 2
 
     @property
@@ -57,7 +57,7 @@ class AbstractGamma(eqx.Module):
         return jnp.exp(self.log_gamma)
 
     def typical(self, axes: int) -> Float[Array, "*n"]:
-        """Geometric mean of the trained parameter over channels; so many axes before them are kept."""
+        """Geometric mean of the trained parameter over channels; this many leading axes are kept."""
         return jnp.exp(jnp.mean(self.log_gamma.reshape(*self.log_gamma.shape[:axes], -1), axis=-1))
 
     def replaced(self, gamma: ArrayLike) -> "AbstractGamma":
@@ -93,11 +93,11 @@ class GlobalGamma(AbstractGamma):
 
     @property
     def needs_raw(self) -> bool:
-        """No."""
+        """False: γ is a parameter."""
         return False
 
     def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
-        """The same on each atom."""
+        """The same γ on each atom."""
         return jnp.broadcast_to(self.gamma[:, None], (len(self.log_gamma), graph.partition.num_atoms))
 
 
@@ -112,7 +112,7 @@ class ElementGamma(AbstractGamma):
         return cls(jnp.zeros((channels, NUM_ELEMENTS)))
 
     def typical(self, axes: int) -> Float[Array, "*n"]:
-        """Over elements, too: those that training has moved away from what no atom has."""
+        """Also over elements, those whose γ training has changed."""
         log = self.log_gamma
         moved = log != log[..., :1]
         by_channel = jnp.sum(jnp.where(moved, log, 0.0), axis=-1) / jnp.maximum(jnp.sum(moved, axis=-1), 1)
@@ -121,11 +121,11 @@ class ElementGamma(AbstractGamma):
 
     @property
     def needs_raw(self) -> bool:
-        """No."""
+        """False: γ is a parameter."""
         return False
 
     def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
-        """By atomic number."""
+        """γ by atomic number."""
         return self.gamma[:, graph.atomic_numbers]
 
 
@@ -144,19 +144,19 @@ class AtomGamma(AbstractGamma):
 
     @property
     def needs_raw(self) -> bool:
-        """Yes: g_i."""
+        """True: g_i."""
         return True
 
     def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
-        """By raw output."""
+        """γ by raw output."""
         return self.gamma[:, None] * _around_one(raw)
 
 
 class ForceGamma(AbstractGamma):
-    """γ_c,i = ω_c,i²/ρ_c²: the network says how large the noise of forces is, ω_i, and γ follows.
+    """γ_c,i = ω_c,i²/ρ_c²: the network predicts the force noise ω_i, from which γ follows.
 
-    γ_i may be any positive function, so that this is a colored model like the others. But what forces say about ω_i
-    does not hold ρ, as it does where γ_i is an output: noise of energies and forces can grow apart, as white noise can.
+    γ_i may be any positive function, so this is a colored model like the others. But force errors determine ω_i
+    without ρ, unlike where γ_i is an output: noise of energies and forces can differ freely, as in white noise.
 
     ω_c,i² = ω_c² (ε + (1 − ε) softplus(g_i + softplus⁻¹(1)))², with a raw output g_i. ``log_gamma`` is log ω_c².
     """
@@ -170,7 +170,7 @@ class ForceGamma(AbstractGamma):
 
     @property
     def needs_raw(self) -> bool:
-        """Yes: g_i."""
+        """True: g_i."""
         return True
 
     @property
@@ -179,16 +179,16 @@ class ForceGamma(AbstractGamma):
         return "omega_squared"
 
     def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
-        """By raw output and level; padding atoms have no level, and a γ that multiplies it."""
+        """γ by raw output and level; padding atoms have zero level, and a finite γ."""
         known = jnp.where(levels > 0, levels, 1.0)
         return self.gamma[:, None] * (_around_one(raw) / known) ** 2
 
     def replaced(self, gamma: ArrayLike) -> "AbstractGamma":
-        """γ cannot be set."""
+        """Refuse: γ follows from ω and ρ."""
         raise HuefieldError("γ follows from ω and ρ in this model and cannot be set: multiply it with with_gamma_times")
 
     def matching(self, energy_rmse: Number, force_rmse: Number) -> Number | Float[Array, ""]:
-        """Of one channel among C, which share the variance."""
+        """ω² of one of C channels, which share the variance."""
         return force_rmse**2 / self.log_gamma.shape[-1]
 
 

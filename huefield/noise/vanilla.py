@@ -16,7 +16,7 @@ class VanillaNoise(AbstractNoise):
     """Zero covariance."""
 
     class Config(FrozenConfig):
-        """Nothing to choose."""
+        """No options."""
 
         kind: Literal["vanilla"] = "vanilla"
 
@@ -33,7 +33,7 @@ class VanillaNoise(AbstractNoise):
 
     @property
     def has_variance(self) -> bool:
-        """No."""
+        """False: there is no noise."""
         return False
 
     def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
@@ -41,12 +41,12 @@ class VanillaNoise(AbstractNoise):
         return jnp.zeros((0, partition.num_structures), raw.dtype)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
-        """Zero."""
+        """Zero covariance."""
         zero = jax.tree.map(
             jnp.zeros_like, EnergyForces(outputs.energy, outputs.energy_gradient, outputs.energy_strain)
         )
         return Covariance(zero, EnergyForcesStack.empty(zero))
 
     def initialised(self, energy_rmse: Number, force_rmse: Number) -> "VanillaNoise":
-        """Itself."""
+        """The model itself, which has no parameters."""
         return self

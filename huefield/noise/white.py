@@ -35,7 +35,7 @@ class WhiteNoise(AbstractNoise):
     """d = (ρ², ω_i²), no columns.
 
     ρ = softplus(b_E + Σ_i s_i) and ω_i = softplus(b_F + t_i); with pooling ω_i = softplus(b_F + t_i + Σ_j p_j), so that
-    an atom hears of noise anywhere in its structure.
+    the noise of an atom depends on its whole structure.
     """
 
     class Config(FrozenConfig):
@@ -50,7 +50,7 @@ class WhiteNoise(AbstractNoise):
         force_floor_ev_per_angstrom: float = Field(1e-6, gt=0, le=1, description="smallest force noise")
 
         def build(self) -> "WhiteNoise":
-            """The model, with noise of 1 eV and 1 eV/Å."""
+            """The model with noise of 1 eV and 1 eV/Å."""
             zero = jnp.zeros(())
             return WhiteNoise(energy_offset=zero, force_offset=zero, config=self).initialised(1.0, 1.0)
 

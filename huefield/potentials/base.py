@@ -1,4 +1,4 @@
-"""What a potential is, and the one place where energies and noise levels are differentiated."""
+"""The interface of a potential, and the differentiation of energies and noise levels."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -23,15 +23,15 @@ class AtomicConfig(Protocol):
 
     @property
     def elements(self) -> tuple[str, ...]:
-        """That it was built for."""
+        """Elements that it was built for."""
 
     @property
     def cutoff_angstrom(self) -> float:
-        """How far its atoms look."""
+        """Distance within which atoms are neighbours."""
 
 
 class AtomOutputs(eqx.Module):
-    """What a potential says about each atom: its share of the energy [eV] and the raw noise outputs."""
+    """Outputs of a potential for each atom: energy contribution [eV] and raw noise outputs."""
 
     energy: Float[Array, " A"]
     raw: Float[Array, "A O"]
@@ -51,17 +51,17 @@ class AbstractPotential(eqx.Module):
         return self.config
 
     def require_fit(self, graph: Graph) -> None:
-        """Raise if the potential cannot say anything about these structures. Outside of compiled code only."""
+        """Raise if the potential cannot predict these structures. Outside of compiled code only."""
 
     def serves_noise(self) -> "AbstractPotential":
         """The potential's arrays with 1 where a parameter changes noise outputs only, else 0.
 
-        Such parameters can be trained at a rate of their own, or alone. A potential that does not say has none.
+        Such parameters can be trained at their own rate, or alone. By default there are none.
         """
         return jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
 
     def with_energy_scale(self, scale_ev: float) -> "AbstractPotential":
-        """The potential with outputs of this size, [eV] for an atom, before training; itself where it cannot tell."""
+        """The potential with outputs of this size before training, [eV] for an atom; unchanged by default."""
         return self
 
     @abstractmethod
@@ -79,7 +79,7 @@ def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph, *,
     gradient of a sum over structures holds the gradient of each.
 
     Args:
-        potential: what is differentiated.
+        potential: the potential to differentiate.
         levels: from its raw outputs to ρ_c.
         graph: the structures.
         strain: whether to differentiate with respect to a strain of each structure too.
@@ -109,4 +109,4 @@ def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph, *,
 
 
 _Quantities = tuple[Float[Array, "Q S"], AtomOutputs]
-"""Energies, then levels, of the structures; and what the potential said."""
+"""Energies and levels of the structures in one array, and the outputs of the atoms."""

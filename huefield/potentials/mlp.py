@@ -22,7 +22,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class MLPPotential(AbstractPotential):
-    """Each site has an energy of its own coordinates. Not invariant to anything: not for molecules."""
+    """The energy of each site depends on its own coordinates. It has no invariances and is not for molecules."""
 
     class Config(FrozenConfig):
         """Size of the network."""
@@ -35,7 +35,7 @@ class MLPPotential(AbstractPotential):
         frequency: float = Field(1.0, gt=0, le=1e6, description="factor on the coordinates: larger fits faster wiggles")
 
         def for_elements(self, found: tuple[str, ...]) -> "MLPPotential.Config":
-            """Itself: it does not look at elements."""
+            """The configuration itself, which has no elements."""
             return self
 
         def build(self, num_raw: int, *, key: Key[Array, ""]) -> "MLPPotential":

@@ -54,14 +54,14 @@ NORM_SOFTENING = 1e-4
 WRITE_SCALE = 0.1
 """Size of the weights of layers that write into s and v, relative to the others, before training."""
 MANY_ELEMENTS = 8
-"""From about so many elements on, the first message is cheaper as a sum over neighbours (of 14, 64 features)."""
+"""From about this number of elements on, the first message is cheaper as a sum over neighbours (of 14, 64 features)."""
 
 Vectors = tuple[Float[Array, "A F"], Float[Array, "A F"], Float[Array, "A F"]]
 """x, y and z components. Three arrays: loops over one [A, 3, F] took up to three times as long in derivatives."""
 
 
 class PairFeatures(eqx.Module):
-    """What messages need to know about the neighbours."""
+    """Features of pairs that messages need."""
 
     radial: Float[Array, "A K N1"]
     directions: Float[Array, "A K 3"]
@@ -77,7 +77,7 @@ class Message(eqx.Module):
     """None in the first layer, where v = 0."""
     direction: Linear
     filters: tuple[Float[Array, "N1 F"], ...]
-    """Of W_s, W_vs and, but for the first layer, W_vv."""
+    """Weights of W_s, W_vs and, except in the first layer, W_vv."""
 
     @classmethod
     def deviations(cls, features: int, num_radial: int, first: bool) -> "Message":
@@ -132,7 +132,7 @@ def _pair_message(
     directions: Float[Array, "a K 3"],
     filters: tuple[Float[Array, "N1 F"], ...],
 ) -> tuple[Float[Array, "a K F"], tuple[Float[Array, "a K F"], ...]]:
-    """What neighbour j gives to atom i: the terms of [S21] Eqs. (7) and (8)."""
+    """Contribution of neighbour j to atom i: the terms of [S21] Eqs. (7) and (8)."""
     scalar, direction, carried = other
     pushed = Linear(filters[1], None)(radial) * direction
     vectors = [pushed * directions[..., d, None] for d in range(3)]
@@ -251,9 +251,9 @@ class PaiNN(AbstractPotential):
     updates: tuple[Update, ...]
     readout: Readout
     scale_ev: Float[Array, " Z"]
-    """What an output of one means for an atom of each element."""
+    """Energy that an output of 1 stands for, for each element."""
     shift_ev: Float[Array, " Z"]
-    """Energy of an atom of each element where the network says nothing."""
+    """Energy of an atom at an output of 0, for each element."""
     config: Config = eqx.field(static=True)
 
     def __call__(self, graph: Graph) -> AtomOutputs:
@@ -297,7 +297,7 @@ class PaiNN(AbstractPotential):
         if graph.neighbours is not None and graph.neighbours.cutoff_angstrom < cutoff:
             found = f"neighbours within {graph.neighbours.cutoff_angstrom:g} Å"
             raise HuefieldError(
-                f"the graph has {found}, but the potential looks {cutoff:g} Å far: build it for this cutoff"
+                f"the graph has {found}, but the cutoff of the potential is {cutoff:g} Å: build it for this cutoff"
             )
         distances, directions = distances_and_directions(graph.vectors())
         radial = radial_features(distances, cutoff, self.config.radial_functions)
@@ -305,7 +305,7 @@ class PaiNN(AbstractPotential):
         return PairFeatures(radial, directions, graph.neighbours)
 
     def _one_hot(self, atomic_numbers: Int[Array, " A"]) -> Float[Array, "A Z"]:
-        """Which element each atom is: zeros for padding atoms, NaN for an element the potential was not built for."""
+        """The element of each atom as a unit vector: zeros for padding atoms, NaN for an unknown element."""
         numbers = np.array([number_of_symbol[e] for e in self.config.elements])
         rows = np.full((MAX_ATOMIC_NUMBER + 1, len(numbers)), np.nan)
         rows[0] = 0.0

@@ -5,9 +5,9 @@ from huefield.predict.batches import predict_blocks as predict_blocks
 from huefield.predict.batches import predict_part as predict_part
 from huefield.predict.files import PredictionKeys as PredictionKeys
 from huefield.predict.files import differing_structures as differing_structures
-from huefield.predict.files import level_remark as level_remark
 from huefield.predict.files import read_predictions as read_predictions
 from huefield.predict.files import remarks_on as remarks_on
+from huefield.predict.files import theory_remark as theory_remark
 from huefield.predict.files import unit_remark as unit_remark
 from huefield.predict.files import write_predictions as write_predictions
 from huefield.predict.files import writing_predictions as writing_predictions

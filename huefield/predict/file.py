@@ -22,7 +22,7 @@ SUFFIXES = (".xyz", ".extxyz")
 
 @dataclass(frozen=True)
 class Skipped:
-    """Structures that were left out for one reason."""
+    """Structures that were skipped for one reason."""
 
     first: Fault
     count: int
@@ -30,7 +30,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class PredictedFile:
-    """What was predicted, and where it is."""
+    """The file with predictions, and how many structures are in it."""
 
     path: Path
     structures: int
@@ -58,12 +58,12 @@ def predict_file(
         model: a model file.
         source: a file that readers know, or a store.
         out: the file to write, ``NAME.xyz`` or ``NAME.extxyz``.
-        reader: how to read the source; None to look at it.
-        stress: whether to predict the stress of structures that are periodic in three directions.
-        members: whether to write what each member says.
-        skip_bad: whether to leave out frames that are damaged or that the model cannot do, instead of raising.
+        reader: how to read the source; None to detect it.
+        stress: whether to predict the stress of periodic structures.
+        members: whether to write the mean of each member.
+        skip_bad: whether to skip frames that are damaged or that the model cannot predict, instead of raising.
         overwrite: whether a file at ``out`` is replaced.
-        report: is told how many structures are predicted, and of how many where that is known.
+        report: called with the number of structures done, and the number of all if it is known.
     """
     source, target = Path(source), Path(out)
     _require_free(source, target, overwrite)
@@ -103,7 +103,7 @@ def _warn(remark: Remark) -> None:
 
 
 def _require_free(source: Path, target: Path, overwrite: bool) -> None:
-    """Raise at once where the result could not be written."""
+    """Raise before any work if the result could not be written."""
     if not source.exists():
         raise FileNotFoundError(f"there is no file or store {source}")
     if target.suffix.lower() not in SUFFIXES:
@@ -117,8 +117,8 @@ def _require_free(source: Path, target: Path, overwrite: bool) -> None:
 
 
 def _refuse_damaged(fault: Fault) -> None:
-    raise BadFrameError(f"{fault}. Mend it, or leave such structures out with --skip-bad")
+    raise BadFrameError(f"{fault}. Correct it, or skip such structures with --skip-bad")
 
 
 def _refuse_strange(fault: Fault) -> None:
-    raise BadFrameError(f"{fault}. Train one that can do it, or leave such structures out with --skip-bad")
+    raise BadFrameError(f"{fault}. Train a model for it, or skip such structures with --skip-bad")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:
-    """Names for models: that of the file, or of its folder where the file is just called model.
+    """Names for models: that of the file, or of its folder if the file is just called model.
 
-    More folders stand before it where several would have the same name.
+    Parent folders precede the name if several would be the same.
     """
     whole = [_parts(path.resolve()) for path in paths]
     depth = 1

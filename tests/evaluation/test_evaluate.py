@@ -221,4 +221,4 @@ def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: P
     fewer = predictions.select(np.arange(120) < 100)
     judged = evaluate_predictions([predictions, fewer], None, source="test", resamples=0)
     assert [each.name for each in judged.evaluations] == ["mine", "mine (2)"]
-    assert judged.remarks[-1].startswith("the models are judged on different structures (mine 120, mine (2) 100)")
+    assert judged.remarks[-1].startswith("the models are evaluated on different structures (mine 120, mine (2) 100)")

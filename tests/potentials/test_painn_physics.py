@@ -169,7 +169,7 @@ class TestCutoff:
 
     def test_a_graph_of_a_smaller_cutoff_is_refused(self, member64: ForceField) -> None:
         graph = graph_of(molecule(), cutoff=CUTOFF - 0.1)
-        with pytest.raises(ValueError, match=r"neighbours within 2\.9 Å, but the potential looks 3 Å far"):
+        with pytest.raises(ValueError, match=r"neighbours within 2\.9 Å, but the cutoff of the potential is 3 Å"):
             member64.potential(graph)
 
     def test_a_graph_without_neighbours_is_refused(self, member64: ForceField) -> None:

@@ -44,7 +44,7 @@ EXPLODED = {
     "too close": (moved(molecule(6), 1, molecule(6).positions[0]), "are 0 Å apart"),
     "NaN position": (moved(molecule(6), 1, np.nan), "are NaN or infinite"),
     "infinite position": (moved(molecule(6), 1, np.inf), "are NaN or infinite"),
-    "lost atom of a slab": (moved(slab(), 0, [0.0, 0.0, 1e9]), "atoms astray"),
+    "lost atom of a slab": (moved(slab(), 0, [0.0, 0.0, 1e9]), "atoms lost"),
     "collapsed cell": (replace(crystal(), cell=1e-3 * crystal().cell), "are the lattice vectors in Å|Å apart"),
     "NaN cell": (replace(crystal(), cell=np.nan * crystal().cell), "give the cell"),
     "flat cell": (replace(crystal(), cell=crystal().cell[[0, 0, 1]]), "linearly dependent"),

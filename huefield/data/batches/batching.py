@@ -1,6 +1,6 @@
-"""Padded batches in few shapes, in an order that a key decides, built ahead of their use.
+"""Padded batches in few shapes, in an order that a key determines, built in advance.
 
-Each shape of a batch compiles the training step anew, so a training set should need a handful. Shapes are chosen from
+Each shape of a batch compiles the training step anew, so a training set should need few. Shapes are chosen from
 the distribution of sizes and neighbour counts (:func:`choose_shapes`); a batch takes the cheapest one that holds it.
 
 Shapes: n structures of a data set or of a batch before padding; S, A and K include padding.
@@ -35,7 +35,7 @@ Item = TypeVar("Item")
 
 
 class BatchShape(NamedTuple):
-    """What a batch is padded to."""
+    """Sizes that a batch is padded to."""
 
     structures: int
     atoms: int
@@ -47,7 +47,7 @@ class BatchShape(NamedTuple):
         return self.atoms * self.slots
 
     def holds(self, structures: int, atoms: int, slots: int) -> bool:
-        """Whether so much fits in."""
+        """Whether a batch of these sizes fits."""
         return structures <= self.structures and atoms <= self.atoms and slots <= self.slots
 
 
@@ -69,16 +69,16 @@ def make_batch(
 ) -> Batch:
     """Pack structures into the cheapest shape that holds them.
 
-    A batch that no shape holds gets a shape of its own, rounded up, which costs a compilation rather than the run.
+    A batch that no shape holds gets a shape of its own, rounded up, at the cost of a compilation.
     Atoms are moved next to the origin (:func:`~huefield.data.batches.neighbours.near_origin`), which changes no energy
     or force. Boxes around structures without periodic directions have no meaning and are dropped.
 
     Args:
-        structures: what goes into the batch, in this order.
+        structures: the structures, in this order.
         cutoff_angstrom: pairs closer than this are neighbours.
         shapes: to choose from; see :func:`choose_shapes`.
-        energy_offset: what is subtracted from each energy [eV] in float64, before the energy is rounded to the
-            precision of the batch: atomic reference energies, as a rule. None for nothing.
+        energy_offset: subtracted from each energy [eV] in float64, before the energy is rounded to the precision of
+            the batch: usually energies of isolated atoms. None for zero.
     """
     block = structures if isinstance(structures, Block) else pack(list(structures), np.arange(len(structures)), "batch")
     block = replace(block, positions=near_origin(block))
@@ -111,7 +111,7 @@ def make_batch(
 
 
 def fitting_shape(shapes: Sequence[BatchShape], structures: int, atoms: int, slots: int) -> BatchShape:
-    """The cheapest shape that holds a batch; where none does, the batch's own shape, rounded up."""
+    """The cheapest shape that holds a batch; if none does, the batch's own shape, rounded up."""
     fitting = [shape for shape in shapes if shape.holds(structures, atoms, slots)]
     own = BatchShape(max([structures, *(s.structures for s in shapes)]), rounded_up(atoms), slots_up(slots))
     return min(fitting, key=lambda shape: shape.cost, default=own)
@@ -120,7 +120,7 @@ def fitting_shape(shapes: Sequence[BatchShape], structures: int, atoms: int, slo
 def choose_shapes(
     sizes: Int[np.ndarray, " n"], neighbours: Int[np.ndarray, " n"], buckets: Int[np.ndarray, " n"], structures: int
 ) -> tuple[BatchShape, ...]:
-    """Shapes for batches of a data set: for each bucket, and for what is left over, a usual one and one for any batch.
+    """Shapes for batches of a data set: for each bucket, and for the rest, one for usual batches and one for any batch.
 
     Args:
         sizes: atoms of each structure.
@@ -140,27 +140,27 @@ def choose_shapes(
 
 
 def slot_buckets(sizes: Int[np.ndarray, " n"], neighbours: Int[np.ndarray, " n"], count: int) -> Int[np.ndarray, " n"]:
-    """Sort structures into buckets of similar neighbour counts, so that the slots of all atoms together are fewest.
+    """Sort structures into buckets of similar neighbour counts, so that the total number of slots is smallest.
 
     Args:
         sizes: atoms of each structure.
         neighbours: the largest number of neighbours of an atom, for each structure.
-        count: buckets, at most.
+        count: largest number of buckets.
     """
     slots = -(-neighbours // SLOT_STEP)
-    levels, level = np.unique(slots, return_inverse=True)
-    atoms = np.concatenate([[0], np.cumsum(np.bincount(level, weights=sizes))])
-    # best[j]: least cost of the first j levels, with the borders of its buckets; one more bucket in each round.
+    counts, kind = np.unique(slots, return_inverse=True)
+    atoms = np.concatenate([[0], np.cumsum(np.bincount(kind, weights=sizes))])
+    # best[j]: least cost of the first j slot counts, with the borders of its buckets; one more bucket in each round.
     best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, ())}
     for _ in range(count):
         step = dict(best)
-        for end in range(1, len(levels) + 1):
+        for end in range(1, len(counts) + 1):
             for begin, (cost, borders) in best.items():
-                total = cost + float((atoms[end] - atoms[begin]) * levels[end - 1])
+                total = cost + float((atoms[end] - atoms[begin]) * counts[end - 1])
                 if begin < end and (end not in step or total < step[end][0]):
                     step[end] = (total, (*borders, end))
         best = step
-    return np.searchsorted(np.array(best[len(levels)][1]), level, side="right")
+    return np.searchsorted(np.array(best[len(counts)][1]), kind, side="right")
 
 
 def rounded_up(count: int) -> int:
@@ -175,7 +175,7 @@ def slots_up(count: int) -> int:
 
 
 class Place(NamedTuple):
-    """Where training stands: the epoch, and the batch in it that comes next."""
+    """Position in the training data: the epoch, and the next batch in it."""
 
     epoch: int = 0
     position: int = 0
@@ -183,10 +183,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BatchOrder:
-    """Which structures are in which batch of which epoch. Depends on its fields and on nothing else.
+    """The structures of each batch of each epoch, determined by the fields alone.
 
-    Within an epoch every structure comes once. Batches hold structures of one bucket; what is left over in the buckets
-    is batched together. One of those batches may be smaller than the others; it may stand anywhere in the epoch.
+    Within an epoch every structure comes once. Batches hold structures of one bucket; the rest of all
+    buckets is batched together. One of these batches may be smaller, and may come anywhere in the epoch.
     """
 
     buckets: Int[np.ndarray, " n"]
@@ -217,10 +217,10 @@ class BatchOrder:
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def start(self, place: Place) -> Iterator[tuple[Place, Int[np.ndarray, " b"]]]:
-        """Batches from a place on, without end, each with the place behind it: what to save to go on from there."""
+        """Batches from a place on, without end, each with the place after it, which a checkpoint stores."""
         if place.epoch < 0 or not 0 <= place.position <= len(self):
             raise HuefieldError(
-                f"{place} does not exist: an epoch has {len(self)} batches; is it from another data set?"
+                f"{place} does not exist: an epoch has {len(self)} batches; is the checkpoint of another data set?"
             )
         epoch, position = place
         while True:
@@ -234,7 +234,7 @@ class BatchOrder:
 def prefetch(items: Iterable[Item], depth: int) -> Iterator[Item]:
     """Take items in a background thread, so that up to ``depth`` of them are ready before they are asked for.
 
-    What the thread raises is raised here, behind the items before it. Closing or dropping the iterator ends the thread.
+    An exception of the thread is raised here, after the items before it. Closing the iterator ends the thread.
     """
     if depth < 1:
         raise HuefieldError(f"depth must be at least 1, but is {depth}")
@@ -248,7 +248,7 @@ class _End(NamedTuple):
 def _prefetched(items: Iterable[Item], depth: int) -> Iterator[Item]:
     ready: queue.Queue[Any] = queue.Queue(depth)
     stop = threading.Event()
-    double = jnp.result_type(float) == jnp.float64  # in a new thread precision is the default again
+    double = jnp.result_type(float) == jnp.float64  # a new thread has the default precision
     source = iter(items)
 
     def produce() -> None:

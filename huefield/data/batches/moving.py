@@ -1,11 +1,11 @@
 """The graph of a structure that moves a little from call to call, as in dynamics, relaxations and reaction paths.
 
 Neighbours are searched within the cutoff and a skin, and kept until a pair that was left out may have come closer than
-the cutoff. Pairs between cutoff and skin do no harm: a potential that ends smoothly at its cutoff gives them nothing.
+the cutoff. Pairs beyond the cutoff do no harm: a potential that ends smoothly at its cutoff gives them zero.
 
 The search is needed again when 2 max_i |r_i − F r⁰_i| exceeds σ_min(F) (cutoff + skin) − cutoff. Here r⁰ are the
 positions of the last search and F is the linear map of its cell to the present one, whose smallest singular value
-bounds how far it brings two atoms together; without a change of the cell this is the well-known half of the skin.
+bounds how far it brings two atoms together; without a change of the cell this is the usual criterion of half the skin.
 """
 
 from dataclasses import dataclass, replace
@@ -23,35 +23,35 @@ from huefield.data.batches.neighbours import Pairs, block_pairs, completed_cell,
 from huefield.support.errors import HuefieldError
 
 SPARE_SLOTS = 1.15
-"""Slots of an atom relative to the most neighbours at the first search: liquids fluctuate."""
+"""Slots relative to the largest number of neighbours at the first search, as numbers fluctuate in liquids."""
 MORE_SPARE_SLOTS = 1.3
-"""The same where these were too few, so that programs are seldom compiled once more."""
+"""The same if these were too few, so that another compilation is rare."""
 
 
 class Moved(NamedTuple):
-    """A graph, and where its atoms are now."""
+    """A graph with the present positions of its atoms."""
 
     graph: Graph
-    """With the positions and cells of the last search."""
+    """Graph of the last search, with its positions and cells."""
     positions: Float[np.ndarray, "N 3"]
     cells: Float[np.ndarray, "1 3 3"] | None
 
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """What was found, and for which structure."""
+    """Result of a neighbour search."""
 
     structure: Structure
     graph: Graph
     shift: Float[np.ndarray, " 3"]
-    """From the mean of its positions to the origin, in a crystal."""
+    """Shift from the mean of the positions to the origin, in a crystal."""
     wraps: Int[np.ndarray, "N 3"]
     """Lattice vectors that each atom was moved by, to be near the origin."""
     has_all_pairs: bool
-    """Whether each atom is every other's neighbour, so that nobody has to search again."""
+    """Whether all atoms are neighbours of each other, so that no further search is needed."""
 
     def positions_in_graph(self, structure: Structure) -> Float[np.ndarray, "N 3"]:
-        """Where its atoms are in the graph: near the origin, where single precision is best."""
+        """Positions in the graph: near the origin, where single precision is best."""
         if not structure.pbc.any():
             return structure.positions - structure.positions.mean(0)
         return structure.positions + self.shift + self.wraps @ structure.cell
@@ -62,22 +62,22 @@ class MovingGraph:
 
     def __init__(self, cutoff_angstrom: float, skin_angstrom: float) -> None:
         if not (np.isfinite(skin_angstrom) and skin_angstrom >= 0):
-            raise HuefieldError(f"skin_angstrom must be a number from 0, but is {skin_angstrom}")
+            raise HuefieldError(f"skin_angstrom must be zero or positive, but is {skin_angstrom}")
         self.cutoff_angstrom = cutoff_angstrom
         self.skin_angstrom = skin_angstrom
         self.searches = 0
-        """How often neighbours were searched."""
+        """Number of neighbour searches so far."""
         self._last: _Search | None = None
         self._slots: dict[tuple[int, bool], int] = {}
 
     def sibling(self) -> "MovingGraph":
-        """Another one that gives graphs of the same shapes, for a structure of its own."""
+        """Another moving graph with the same shapes, for a structure of its own."""
         other = MovingGraph(self.cutoff_angstrom, self.skin_angstrom)
         other._slots = self._slots
         return other
 
     def at(self, structure: Structure) -> Moved:
-        """The graph of a structure; it may be another one than before."""
+        """The graph of a structure, which may differ from the one before."""
         if self._last is None or not self._holds(self._last, structure):
             self._last = self._searched(structure)
             self.searches += 1
@@ -112,7 +112,7 @@ class MovingGraph:
         most = int(np.bincount(pairs.first, minlength=1).max())
         slots = self._slots_for(count, periodic, most)
         has_all_pairs = not periodic and slots == count - 1
-        if has_all_pairs:  # there is room for them, and they need not be searched again
+        if has_all_pairs:  # they fit, and no further search is needed
             pairs = _all_pairs(count, cutoff)
         neighbours = neighbour_matrix(pairs, count, slots)
         neighbours = replace(neighbours, cutoff_angstrom=self.cutoff_angstrom)
@@ -133,7 +133,7 @@ class MovingGraph:
         return _Search(_copied(structure), graph, shift, wraps, has_all_pairs)
 
     def _slots_for(self, count: int, periodic: bool, most: int) -> int:
-        """As many slots as before where they suffice, for each shape compiles anew."""
+        """As many slots as before if they suffice, since each shape is compiled."""
         kind = (count, periodic)
         if most > self._slots.get(kind, -1):
             spare = MORE_SPARE_SLOTS if kind in self._slots else SPARE_SLOTS
@@ -149,7 +149,7 @@ def _all_pairs(count: int, cutoff_angstrom: float) -> Pairs:
 
 
 def _copied(structure: Structure) -> Structure:
-    """Arrays of its own, as those of engines change under our hands."""
+    """A copy, since engines change arrays in place."""
     return Structure(
         structure.atomic_numbers.copy(), structure.positions.copy(), structure.cell.copy(), structure.pbc.copy()
     )

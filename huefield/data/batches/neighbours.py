@@ -1,6 +1,6 @@
 """Pairs of atoms within a cutoff, and the neighbour matrix of a batch made from them.
 
-Pairs come from `vesin`, each once; turning them round gives the other half, so that the reverse of every pair is known
+Pairs come from `vesin`, each once; reversing them gives the other half, so that the reverse of every pair is known
 without a search. Lattice vectors are rows: pair (i, j, S) has the vector r_j + S·cell − r_i, shorter than the cutoff.
 """
 
@@ -19,14 +19,14 @@ from huefield.core.structure import Block, Structure, pack
 from huefield.support.errors import HuefieldError, NoPredictionError
 
 MAX_IMAGES = 100
-"""Images of a cell on either side of it, at most: shifts are kept in 8 bits, and more are a mistake of units."""
+"""Largest number of images of a cell on either side: shifts are kept in 8 bits, and more mean wrong units."""
 LONGEST_ROW = 2000
-"""Molecules are searched together, in a row of about so many cutoffs, where float64 still resolves 1e-10 Å."""
+"""Molecules are searched together, in a row of about this many cutoffs, in which float64 still resolves 1e-10 Å."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Ordered pairs within a cutoff, with integer lattice shifts. The second half is the first half turned round."""
+    """Ordered pairs within a cutoff, with integer lattice shifts. The second half is the first half reversed."""
 
     first: Int[np.ndarray, " P"]
     second: Int[np.ndarray, " P"]
@@ -50,7 +50,7 @@ def block_pairs(block: Block, cutoff_angstrom: float) -> Pairs:
     finite = np.isfinite(block.positions).all(1)
     if not finite.all():
         raise NoPredictionError(
-            f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite; leave it out"
+            f"{_place(block, block.owners[~finite][0])}: a position is NaN or infinite: remove the structure"
         )
     # More threads would change the order of pairs, and so the rounding of sums, from run to run.
     search = NeighborList(cutoff=cutoff_angstrom, full_list=False, n_threads=1)
@@ -124,23 +124,23 @@ def near_origin(block: Block) -> Float[np.ndarray, "A 3"]:
 
 
 def completed_cell(cell: Float[np.ndarray, "3 3"], pbc: Bool[np.ndarray, " 3"], place: str) -> Float[np.ndarray, "3 3"]:
-    """A cell with unit vectors normal to the periodic directions in place of the open ones, whatever was there.
+    """A cell with unit vectors normal to the periodic directions in place of the open ones, which are ignored.
 
     Args:
         cell: lattice vectors as rows.
         pbc: which directions are periodic.
-        place: where the cell was found, for messages.
+        place: the source of the cell, for messages.
     """
     lattice = np.asarray(cell, float)[pbc]
     lengths = np.linalg.norm(lattice, axis=1)
     if not (np.isfinite(lengths).all() and (lengths > 0).all()):
         raise NoPredictionError(
-            f"{place}: a periodic direction has the lattice vector {lattice.tolist()}; give the cell"
+            f"{place}: a periodic direction has the lattice vector {lattice.tolist()}: give the cell"
         )
     _, singular, normals = np.linalg.svd(lattice / lengths[:, None])
     if singular.min(initial=1.0) < 1e-6:
         raise NoPredictionError(
-            f"{place}: the lattice vectors {lattice.tolist()} are linearly dependent; give the right cell"
+            f"{place}: the lattice vectors {lattice.tolist()} are linearly dependent: correct the cell"
         )
     full = np.empty((3, 3))
     full[pbc], full[~pbc] = lattice, normals[len(lattice) :]
@@ -156,7 +156,7 @@ def _place(block: Block, index: np.integer[Any]) -> str:
 
 
 def _open_pairs(block: Block, cutoff: float, search: NeighborList) -> Iterator[_Half]:
-    """Pairs of structures without periodic directions: many are put in a row, out of each other's reach."""
+    """Pairs of structures without periodic directions: many are searched together, in a row with gaps."""
     members = ~block.pbc.any(1) & (block.sizes > 1)
     if not members.any():
         return
@@ -185,8 +185,8 @@ def _close(positions: Float[np.ndarray, "N 3"], cutoff: float, search: NeighborL
 def _too_thin(extent: Float[np.ndarray, " 3"], cutoff: float) -> bool:
     """Whether `vesin` 0.6 would divide by zero, which ends the process.
 
-    It sorts atoms into bins as wide as the cutoff. Where they are more than 1e5 it takes fewer, by one factor for all
-    directions, which may leave none in the thinnest. The limits here are half as many, and two in the thinnest.
+    It sorts atoms into bins as wide as the cutoff. Beyond 1e5 bins it takes fewer, by one factor for all directions,
+    which may leave none in the thinnest. The limits here are half as many bins, and two in the thinnest direction.
     """
     bins = np.maximum(np.floor(extent / cutoff), 1)
     return bool(bins.prod() > 5e4 and bins.min() ** 3 * 1e5 < 8 * bins.prod())
@@ -201,12 +201,12 @@ def _periodic_pairs(block: Block, cutoff: float, search: NeighborList) -> Iterat
         heights = 1.0 / np.linalg.norm(np.linalg.inv(cell), axis=0)
         if (cutoff > MAX_IMAGES * heights[pbc]).any():
             height = f"a cell only {heights[pbc].min():.3g} Å high"
-            raise NoPredictionError(f"{place}: {height} for a cutoff of {cutoff} Å; are the lattice vectors in Å?")
+            raise NoPredictionError(f"{place}: {height} for a cutoff of {cutoff} Å: are the lattice vectors in Å?")
         positions = block.positions[starts[index] : starts[index + 1]].astype(float)
         extent = np.where(pbc, heights, np.ptp(positions @ np.linalg.inv(cell), axis=0))
         if len(positions) and _too_thin(extent, cutoff):
             raise NoPredictionError(
-                f"{place}: it is {extent.max():.3g} Å long, but {extent.min():.3g} Å thin; are atoms astray?"
+                f"{place}: it is {extent.max():.3g} Å long, but {extent.min():.3g} Å thin: are atoms lost?"
             )
         ends, shifts = search.compute(positions, cell, pbc, "PS")
         yield ends.astype(np.int64) + starts[index], shifts

@@ -1,4 +1,4 @@
-"""What the frames of a file say: atoms, predictions with their variances, and reference values."""
+"""Frames of a prediction file: atoms, predictions with their variances, and reference values."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -21,20 +21,20 @@ FRAME = "frame"
 
 
 class BadValueError(HuefieldError):
-    """A frame cannot be used; the message is the reason that it is counted under."""
+    """A frame cannot be used; frames are counted by the message."""
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Atoms of a file, and all that may be of use of what the file says about them."""
+    """Atoms of a frame with its entries of known names."""
 
     number: int
-    """In this file, from 0."""
+    """Number in the file, from 0."""
     atoms: Structure
     values: dict[str, Shaped[np.ndarray, "..."]]
 
     def predicted(self, names: ChosenKeys) -> Marginals | None:
-        """What the frame says about a quantity; None for nothing."""
+        """The prediction of a quantity; None if the frame has none."""
         mean = self._numbers(names.mean, names)
         if mean is None:
             return None
@@ -50,7 +50,7 @@ class Frame:
         return Marginals(mean, variance, aleatoric, epistemic)
 
     def labelled(self, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys) -> Structure:
-        """The structure with its reference values; those that are NaN count as not observed."""
+        """The structure with its reference values; NaN counts as not observed."""
         values = (self._numbers(names.reference, names) for names in chosen)
         energy, forces = (None if v is None or not np.isfinite(v).all() else v for v in values)
         return replace(
@@ -63,13 +63,13 @@ class Frame:
 
     @property
     def joint_nll(self) -> float | None:
-        """As huefield wrote it."""
+        """Joint negative log-likelihood, if huefield wrote the file."""
         value = self.values.get(JOINT_NLL)
         return float(value) if value is not None and value.size == 1 and value.dtype.kind in "iuf" else None
 
     @property
     def source_number(self) -> int | None:
-        """Of the structure where it was taken from, if the file says so."""
+        """Number of the structure in its source, if the file states it."""
         value = self.values.get(FRAME)
         whole = value is not None and value.size == 1 and value.dtype.kind in "iu"
         return int(value) if value is not None and whole and value >= 0 else None
@@ -90,7 +90,7 @@ class Frame:
         return value if key == names.variance else value**2
 
     def _numbers(self, key: str | None, names: ChosenKeys) -> Float[np.ndarray, "*n"] | None:
-        """The numbers under a name; an error where they are not of the shape of the quantity."""
+        """The numbers under a name; raises if they do not have the shape of the quantity."""
         if key is None or key not in self.values:
             return None
         value = self.values[key]
@@ -109,24 +109,24 @@ class Contents:
 
     frames: list[Frame]
     faults: Counter[str]
-    """How many frames cannot be read, by the reason."""
+    """Number of frames that cannot be read, by the reason."""
     names: frozenset[str]
-    """Everything that any frame has besides its atoms."""
+    """Names of all entries of all frames, apart from the atoms."""
 
     @property
     def length(self) -> int:
-        """Frames of the file, whether they can be read or not."""
+        """Number of frames of the file, readable or not."""
         return len(self.frames) + self.faults.total()
 
     @property
     def model(self) -> str | None:
-        """The name of the model, where all frames state the same."""
+        """The name of the model, if all frames state the same."""
         stated = {str(frame.values[MODEL]) if MODEL in frame.values else None for frame in self.frames}
         return stated.pop() if len(stated) == 1 else None
 
 
 def read_contents(path: Path, keys: PredictionKeys) -> Contents:
-    """Read the frames of a file, and of what they say that which goes by one of these names."""
+    """Read the frames of a file with their entries of these names."""
     frames: list[Frame] = []
     faults: Counter[str] = Counter()
     names: set[str] = set()
@@ -144,7 +144,7 @@ def read_contents(path: Path, keys: PredictionKeys) -> Contents:
 
 
 def _frame(image: Image, wanted: frozenset[str], names: set[str]) -> Frame | Fault:
-    """A frame, whose names are noted."""
+    """A frame; its names are added to ``names``."""
     try:
         atoms = image.parse()
         require_elements(atoms.numbers)

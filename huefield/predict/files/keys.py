@@ -1,4 +1,4 @@
-"""Under which names files hold predictions, their uncertainties and the reference values, and which is which."""
+"""Names of predictions, uncertainties and reference values in files."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from huefield.support.errors import HuefieldError
 
 Quantity: TypeAlias = Literal["energy", "forces"]
 ALEATORIC, EPISTEMIC = "_aleatoric", "_epistemic"
-"""What the names of the parts of an uncertainty end with."""
+"""Ends of the names of the parts of an uncertainty."""
 JOINT_NLL = "joint_nll"
 MODEL = "model"
 OWN = (JOINT_NLL, MODEL)
@@ -27,11 +27,11 @@ Names: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
 
 
 class PredictionKeys(FrozenConfig):
-    """Names to look for in ``info``, ``arrays`` and calculator, the first that is there wins.
+    """Names to look for in ``info``, ``arrays`` and calculator; the first that exists is used.
 
-    Names that are stated must be there; an empty tuple turns a quantity off. Of an uncertainty, standard deviations go
-    before variances, unless only the variance is stated; ``_aleatoric`` and ``_epistemic`` behind the name of a
-    standard deviation are its parts.
+    Names that a user states must exist; an empty tuple turns a quantity off. Standard deviations are preferred to
+    variances, unless only the variance is stated. The name of a standard deviation followed by ``_aleatoric`` or
+    ``_epistemic`` is one of its parts.
     """
 
     energy: Names = Field(("MACE_energy", "energy"), description="predicted energies, eV")
@@ -53,14 +53,14 @@ class PredictionKeys(FrozenConfig):
     group: Names = Field(GROUP_KEYS, description="entries of info that are the group")
 
     def all_names(self) -> frozenset[str]:
-        """Every name that may be of use."""
+        """Every name that is looked for."""
         names = {name for field in type(self).model_fields for name in self._of(field)}
         deviations = (*self.energy_uncertainty, *self.forces_uncertainty)
         parts = {name + part for name in deviations for part in (ALEATORIC, EPISTEMIC)}
         return frozenset(names | parts | set(OWN))
 
     def choose(self, quantity: Quantity, present: Collection[str]) -> "ChosenKeys":
-        """What the names that are present mean. A name is a prediction or a reference, not both."""
+        """The names of a quantity among those present. A name is a prediction or a reference, not both."""
         predicted, reference = self._of(quantity), self._of(f"reference_{quantity}")
         if f"reference_{quantity}" in self.model_fields_set:
             reference_key = _first(reference, present)
@@ -90,7 +90,7 @@ class PredictionKeys(FrozenConfig):
 
 @dataclass(frozen=True)
 class ChosenKeys:
-    """The names that a file uses for one quantity; None for what it does not have."""
+    """The names that a file uses for one quantity; None for those that it does not have."""
 
     quantity: Quantity
     mean: str | None
@@ -107,7 +107,7 @@ class ChosenKeys:
 def require_usable(
     chosen: tuple[ChosenKeys, ...], present: Collection[str], source: str, *, reference_elsewhere: bool
 ) -> None:
-    """Raise unless something was predicted, with an uncertainty, and has a reference."""
+    """Raise unless the file has predictions with uncertainties and reference values."""
     predicted = [keys for keys in chosen if keys.mean is not None]
     advice = (
         """name them, for instance --keys '{"energy": "my_energy", "energy_uncertainty": "my_std", """

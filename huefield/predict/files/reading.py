@@ -1,6 +1,6 @@
-"""Predictions of any code, from extended xyz or whatever ASE reads, beside the values to compare them with.
+"""Predictions of any code, from extended xyz or other files that ASE reads, beside reference values.
 
-Units are ASE's: eV and Å. docs/predictions.md says which names are looked for, and what the codes that write them mean.
+Units are ASE's: eV and Å. docs/predictions.md lists the names, and their meaning in the codes that write them.
 """
 
 from collections import Counter
@@ -26,16 +26,16 @@ def read_predictions(
 ) -> Predictions:
     """Predicted energies and forces with their uncertainties, and the reference values of the same structures.
 
-    What was observed only in part of the frames is masked in the others; what was predicted only in part of them has
-    means of NaN and variances of zero in the others. Frames that cannot be used (NaN predictions, negative variances,
-    damage) are left out, and counted by the reason. A quantity that comes without any uncertainty has variances of
-    zero. Structures have the numbers that all frames state as ``frame``, or else those of the frames in the file.
+    Missing labels of a frame are masked; missing predictions have NaN means and zero variances. Frames that cannot
+    be used (NaN predictions, negative variances, damage) are left out and counted by the reason. A quantity without
+    uncertainties has zero variances. Structures are numbered by ``frame`` if all frames state it, otherwise by their
+    position in the file.
 
     Args:
         path: the file with the predictions.
-        keys: names of what is in it; None for those that are known.
+        keys: names of its entries; None for the known ones.
         reference: a file or store with the reference values, of the same structures in the same order, or of more
-            if ``frame`` gives the number there of each; None where they stand beside the predictions.
+            if ``frame`` gives their numbers; None if reference values stand beside the predictions.
         name: of the model; None for the one that the file states, or else the name of the file.
     """
     keys = keys or PredictionKeys()
@@ -55,38 +55,38 @@ def read_predictions(
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """Structures with their reference values, and what was predicted of each; None for nothing."""
+    """Structures with their reference values and predictions; None where a quantity was not predicted."""
 
     structures: Block
     energy: list[Marginals | None]
     forces: list[Marginals | None]
     joint_nll: list[float | None]
     numbers: list[int | None]
-    """In the source of the structures, where the file says so."""
+    """Numbers in the source of the structures, if the file states them."""
 
     def select(self, keep: Bool[np.ndarray, " n"]) -> "_Rows":
-        """What the mask keeps."""
+        """The rows that a mask keeps."""
         rows = np.flatnonzero(keep)
         energy, forces = ([column[i] for i in rows] for column in (self.energy, self.forces))
         joint_nll, numbers = [self.joint_nll[i] for i in rows], [self.numbers[i] for i in rows]
         return _Rows(self.structures.select(keep), energy, forces, joint_nll, numbers)
 
     def can_be_judged(self) -> bool:
-        """Whether anything was both predicted and observed."""
+        """Whether any quantity was both predicted and observed."""
         block = self.structures
         return bool((block.has_energy & _there(self.energy)).any() or (block.has_forces & _there(self.forces)).any())
 
     def are_numbered(self, below: float = np.inf) -> bool:
-        """Whether all structures have a number of their source, which has so many."""
+        """Whether all structures have a number in their source, below this number of structures."""
         return all(number is not None and number < below for number in self.numbers)
 
     def numbered(self) -> Block:
-        """The structures with the numbers of their source, where all of them are known."""
+        """The structures with the numbers of their source, if all are known."""
         known = [number for number in self.numbers if number is not None]
         return replace(self.structures, frames=np.array(known, np.int64)) if self.are_numbered() else self.structures
 
     def assembled(self, name: str, left_out: Counter[str]) -> Predictions:
-        """All of it in a row."""
+        """All rows as predictions."""
         sizes = self.structures.sizes.tolist()
         joint = [np.nan if value is None else value for value in self.joint_nll]
         return Predictions(
@@ -100,7 +100,7 @@ class _Rows:
 
 
 def _chosen(quantity: Quantity, keys: PredictionKeys, contents: Contents) -> ChosenKeys:
-    """The names of a quantity, without a reference that may as well be a prediction which nobody asked for."""
+    """The names of a quantity, without a reference that may be a prediction under its usual name."""
     chosen = keys.choose(quantity, contents.names)
     stated = f"reference_{quantity}" in keys.model_fields_set
     either = chosen.reference in PredictionKeys.model_fields[quantity].default
@@ -110,7 +110,7 @@ def _chosen(quantity: Quantity, keys: PredictionKeys, contents: Contents) -> Cho
 def _usable(
     contents: Contents, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys, source: str, left_out: Counter[str]
 ) -> _Rows:
-    """The frames with good predictions; the others are counted."""
+    """The frames with valid predictions; the others are counted."""
     kept: list[tuple[Frame, Structure, Marginals | None, Marginals | None]] = []
     for frame in contents.frames:
         try:
@@ -158,7 +158,7 @@ def _require_any(rows: _Rows, length: int, left_out: Counter[str]) -> None:
 
 
 def _require_force_deviations(rows: _Rows, names: ChosenKeys) -> None:
-    """Raise where FLARE's ``stds`` are one number for each atom, which says nothing about forces in eV/Å."""
+    """Raise if FLARE's ``stds`` are one number for each atom, which is no uncertainty of forces in eV/Å."""
     variances = [predicted.variance for predicted in rows.forces if predicted is not None]
     if names.deviation != "stds" or not variances:
         return

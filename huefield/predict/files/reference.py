@@ -16,7 +16,7 @@ from huefield.predict.files.keys import PredictionKeys
 from huefield.support.errors import HuefieldError
 
 SAME_ANGSTROM = 0.01
-"""How far atoms may be from where the reference has them: files are written with few decimals."""
+"""Largest distance of an atom from its reference position: files are written with few decimals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,23 +25,23 @@ class Reference:
 
     structures: Block
     numbers: Int[np.ndarray, " n"]
-    """Of each structure in its file, growing."""
+    """Number of each structure in its file, increasing."""
     length: int
-    """Structures of the file, with those that cannot be used."""
+    """Number of structures of the file, including those that cannot be used."""
 
     def has(self, numbers: Int[np.ndarray, " m"]) -> Bool[np.ndarray, " m"]:
-        """Which numbers there are."""
+        """Which of these numbers exist."""
         return np.isin(numbers, self.numbers)
 
     def at(self, numbers: Int[np.ndarray, " m"]) -> Block:
-        """Structures by their numbers, which must all be there."""
+        """Structures by their numbers, which must all exist."""
         return self.structures.block(np.searchsorted(self.numbers, numbers))
 
 
 def read_reference(path: Path, keys: PredictionKeys) -> Reference:
     """All structures of a store or of a file that readers know, with energies and forces.
 
-    Bad frames are left out where frames have numbers, in files that ASE reads; in others they are errors.
+    Bad frames are left out of files that ASE reads, in which frames have numbers; in other files they are errors.
     """
     reader = None if is_store(path) else detect(path)
     faults: list[Fault] = []
@@ -67,7 +67,7 @@ def read_reference(path: Path, keys: PredictionKeys) -> Reference:
 
 
 def with_values_of(reference: Block, block: Block) -> Block:
-    """The block with the values of the reference; an error that names the first structure where atoms differ."""
+    """The block with the values of the reference; raises if atoms differ, and names the first such structure."""
     _refuse(block, reference, block.sizes != reference.sizes, "another number of atoms")
     owner = block.owners
     others = np.zeros(len(block), bool)
@@ -94,13 +94,13 @@ def _refuse(block: Block, reference: Block, bad: Bool[np.ndarray, " n"], what: s
     sizes = f"{block.sizes[first]} and {reference.sizes[first]} atoms"
     raise HuefieldError(
         f"{block.source}, frame {block.frames[first]}: it has {what} than its reference in {reference.source} "
-        f"({sizes}; {int(bad.sum())} of {len(block)} structures differ so): the reference must be the same structures "
+        f"({sizes}; {int(bad.sum())} of {len(block)} structures): the reference must be the same structures "
         "in the same order"
     )
 
 
 def _largest_shift(block: Block, reference: Block, index: int) -> float:
-    """How far an atom is off at most, in Å. Molecules may be moved as a whole, periodic atoms be wrapped."""
+    """Largest distance of an atom from its reference [Å]. Molecules may be shifted, periodic atoms wrapped."""
     atoms = slice(block.starts[index], block.starts[index + 1])
     shift: Float[np.ndarray, "N 3"] = block.positions[atoms] - reference.positions[atoms]
     pbc = reference.pbc[index]

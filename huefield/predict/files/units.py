@@ -1,4 +1,4 @@
-"""Whether predictions and reference values are in the same units and of one level; only what is certain is said.
+"""Remarks on predictions and reference values in different units or of different levels of theory, if that is certain.
 
 A factor between units scales energies as a whole. Another level of theory shifts them by a constant for each element,
 which can look like a factor: the 15 atoms of acetylacetone have 15.08 times the energy in DFT that they have in
@@ -15,15 +15,15 @@ from huefield.core.units import BOHR_ANGSTROM, ENERGY_UNITS_EV, LENGTH_UNITS_ANG
 from huefield.predict.predictions import Observed, Predictions, linear_in_composition
 
 EXPLAINED = 0.1
-"""Part of the error that may be left, and of the reference itself, where a factor explains the error."""
+"""Largest part of the error, and of the reference, that remains if a factor explains the error."""
 ACCIDENTAL = 1e-3
-"""Part of the reference that a factor leaves by accident, if at all, where all structures are alike."""
+"""Part of the reference that an accidental factor may leave if all structures are alike."""
 TURNED = 0.5
-"""The same for the sign of forces, which nothing else comes close to: as they stand they are worse than no forces."""
+"""The same for the sign of forces, which is unmistakable: as they are, they are worse than zero forces."""
 FEWEST_COMPONENTS = 30
-"""Of forces, for that."""
+"""Force components needed for that."""
 WELL_PREDICTED = 0.4
-"""Part of the forces; where errors are smaller, none of the factors here could do better."""
+"""Part of the forces; if errors are smaller, none of these factors can reduce them."""
 ENERGY_UNITS = {name: factor for name, factor in ENERGY_UNITS_EV.items() if name != "eV"}
 """In eV."""
 FORCE_UNITS = {
@@ -34,34 +34,34 @@ FORCE_UNITS = {
 }
 """In eV/Å."""
 SHIFTED = 20.0
-"""How many times as large errors are as what is left without a constant for each element, where these are to blame."""
+"""Smallest ratio of errors to those that remain without a constant for each element."""
 BEYOND_ERROR_BARS = 5.0
-"""How many times as large as predicted standard deviations they are at least."""
+"""Smallest ratio of errors to predicted standard deviations."""
 FEWEST_MORE = 10
-"""Energies more than there are constants, for that."""
+"""Energies needed in excess of the number of constants."""
 SIGNS = "predicted and reference forces have opposite signs"
 
 
 @dataclass(frozen=True, eq=False)
 class _Guess:
-    """What may be wrong, and the ratio of predictions to reference values that it brings about."""
+    """A possible mistake, and the ratio of predictions to reference values that it causes."""
 
     text: str
     ratio: float | Float[np.ndarray, " n"]
     explained: float = EXPLAINED
-    """How much may be left."""
+    """Largest part of the error that may remain."""
 
     def left(self, values: Observed) -> float:
-        """The root mean squared error if so."""
+        """The root mean squared error under this guess."""
         return _size(values.mean / self.ratio - values.target)
 
 
 def unit_remark(predictions: Predictions) -> str | None:
-    """Say so where predictions fit their reference in other units, and in no others; None where that is not certain.
+    """A remark if predictions fit their reference in exactly one other choice of units; None if that is not certain.
 
-    A factor is held to explain the errors if predictions divided by it leave less than a tenth of the root mean
-    squared error and of the root mean square of the reference; of energies, also less than what is not linear in the
-    composition, or a thousandth of the reference. Of many forces that point the other way, half may be left.
+    A factor explains the errors if predictions divided by it leave less than a tenth of the root mean squared error and
+    of the root mean square of the reference; for energies, also less than the part that is not linear in the
+    composition, or a thousandth of the reference. For many forces of opposite sign, half may remain.
     """
     remarks = (_energy_remark(predictions), _forces_remark(predictions.observed_forces()))
     return " ".join(remark for remark in remarks if remark is not None) or None
@@ -82,8 +82,8 @@ def _energy_remark(predictions: Predictions) -> str | None:
     return _remark(energies, guesses, allowed, "eV for the whole structure")
 
 
-def level_remark(predictions: Predictions) -> str | None:
-    """Say so where errors of energies are one constant for each element; None where that is not certain."""
+def theory_remark(predictions: Predictions) -> str | None:
+    """A remark if errors of energies are one constant for each element; None if that is not certain."""
     energies = predictions.observed_energies()
     if energies is None:
         return None
@@ -117,7 +117,7 @@ def _guesses(quantity: str, units: Mapping[str, float]) -> list[_Guess]:
 
 
 def _remark(values: Observed, guesses: list[_Guess], allowed: float, expected: str) -> str | None:
-    """The guess that leaves least, of those that leave little enough."""
+    """The guess with the smallest remaining error, if it is small enough."""
     error, scale = _size(values.mean - values.target), _size(values.target)
     left = {guess: guess.left(values) for guess in guesses}
     good = [guess for guess in guesses if left[guess] < min(guess.explained * error, guess.explained * scale, allowed)]

@@ -18,21 +18,20 @@ from huefield.predict.predictions import Predictions
 from huefield.support.files import replacing
 
 NUMBER = "%.17g"
-"""Every double comes back as it was."""
+"""Every double is read back exactly."""
 
 Columns = dict[str, Float[np.ndarray, "A k"]]
-Entries = dict[str, Float[np.ndarray, " n *k"]]
+InfoEntries = dict[str, Float[np.ndarray, " n *k"]]
 
 
 def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write structures with predictions (``energy``, ``forces``), standard deviations and reference values.
 
-    Uncertainties are ``energy_uncertainty`` and ``forces_uncertainty``, their parts have ``_aleatoric`` and
-    ``_epistemic`` behind that; ``stress`` likewise, where it was predicted. What each member says is
-    ``energy_ensemble``, and ``forces_ensemble`` with the three components of one member after the other in the columns
-    of an atom. What was observed is ``REF_energy``, ``REF_forces`` and ``REF_stress``. ``frame`` is the number of a
-    structure in its source. The file is written whole or not at all, frame by frame. What was left out is not written,
-    nor what was not predicted of a structure (a mean of NaN).
+    Uncertainties are ``energy_uncertainty`` and ``forces_uncertainty``; names of their parts end with ``_aleatoric`` or
+    ``_epistemic``; ``stress`` likewise, if it was predicted. Means of members are ``energy_ensemble``, and
+    ``forces_ensemble`` with three columns for each member. Labels are ``REF_energy``, ``REF_forces`` and
+    ``REF_stress``. ``frame`` is the number of a structure in its source. The file is written whole or not at all, frame
+    by frame. Quantities that were not predicted for a structure (NaN means) are not written.
     """
     with writing_predictions(path) as write:
         write(predictions)
@@ -40,7 +39,7 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
 
 @contextmanager
 def writing_predictions(path: Path) -> Iterator[Callable[[Predictions], None]]:
-    """Give a function that writes one lot of predictions after the other into a file: all of them, or no file."""
+    """A function that appends predictions to a file, which is written whole or not at all."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         yield lambda predictions: file.writelines(_frames(predictions))
 
@@ -53,7 +52,7 @@ def _frames(predictions: Predictions) -> Iterator[str]:
         energies["energy_ensemble"] = predictions.energy.members.T
     if predictions.forces is not None and predictions.forces.members is not None:
         forces["forces_ensemble"] = np.moveaxis(predictions.forces.members, 0, 1).reshape(len(block.positions), -1)
-    joint: Entries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
+    joint: InfoEntries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
     observed: Columns = {"REF_forces": block.forces}
     with_energy, with_forces, with_stress = _predicted(predictions)
     for index in range(len(block)):
@@ -87,7 +86,7 @@ def _predicted(predictions: Predictions) -> tuple[Bool[np.ndarray, " n"], ...]:
 
 
 def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[np.ndarray, "*n"]]:
-    """Means, and standard deviations of what is known of the uncertainty."""
+    """Means, and the standard deviations that are known."""
     if marginals is None:
         return {}
     name = f"{quantity}_uncertainty"
@@ -99,8 +98,8 @@ def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[n
     return {quantity: marginals.mean, **{key: np.sqrt(var) for key, var in variances.items() if var is not None}}
 
 
-def _stresses(marginals: Marginals | None) -> Entries:
-    """Nine components, which is how ASE wants a stress; of uncertainties the six that ASE gives of a stress."""
+def _stresses(marginals: Marginals | None) -> InfoEntries:
+    """Nine components of a stress, as ASE reads it; six components of its uncertainties."""
     found = _deviations("stress", marginals)
     return {
         name: value.reshape(-1, 9) if name == "stress" else full_3x3_to_voigt_6_stress(value)
@@ -108,8 +107,8 @@ def _stresses(marginals: Marginals | None) -> Entries:
     }
 
 
-def _words(predictions: Predictions, index: int, entries: Entries) -> list[str]:
-    """Of the comment of a structure."""
+def _words(predictions: Predictions, index: int, entries: InfoEntries) -> list[str]:
+    """Words of the comment line of a structure."""
     block = predictions.structures
     words = [periodic_word(block.pbc[index]), f"{FRAME}={block.frames[index]}"]
     words += [f"{key}={joined(values[index], NUMBER)}" for key, values in entries.items()]
@@ -122,7 +121,7 @@ def _words(predictions: Predictions, index: int, entries: Entries) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Text that ASE reads back as the same text."""
+    """Text in a form that ASE reads back unchanged."""
     if is_plain_text(text):
         return text
     quoted = json.dumps(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -24,9 +24,9 @@ def frame_text(
     Args:
         symbols: of the atoms.
         positions: [Å].
-        cell: left out where it is zero.
+        cell: not written if it is zero.
         columns: more numbers of each atom, by their name.
-        words: of the comment, behind cell and columns; :func:`periodic_word` is one that belongs there.
+        words: of the comment line, after cell and columns; :func:`periodic_word` is one that belongs there.
         number: format of numbers, such as ``%.12g``.
     """
     lattice = [f"Lattice={joined(cell, number)}"] if cell.any() else []
@@ -40,7 +40,7 @@ def frame_text(
 
 
 def periodic_word(pbc: Bool[np.ndarray, " 3"]) -> str:
-    """The word of the comment that says which directions are periodic."""
+    """The word of the comment line for periodic directions."""
     return 'pbc="' + " ".join("T" if periodic else "F" for periodic in pbc) + '"'
 
 

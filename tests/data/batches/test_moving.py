@@ -114,7 +114,7 @@ def test_siblings_have_the_same_shapes() -> None:
 
 @pytest.mark.parametrize("skin", [-0.1, np.nan])
 def test_a_skin_that_is_none(skin: float) -> None:
-    with pytest.raises(ValueError, match="skin_angstrom must be a number from 0"):
+    with pytest.raises(ValueError, match="skin_angstrom must be zero or positive"):
         MovingGraph(CUTOFF, skin)
 
 

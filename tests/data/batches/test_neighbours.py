@@ -242,7 +242,7 @@ class TestMessages:
 
     def test_a_slab_with_an_atom_astray(self) -> None:
         given = structure(np.diag([0, 0, 1e7]), self.cell, np.array([True, True, False]))
-        with pytest.raises(ValueError, match=r"frame 0: it is 1e\+07 Å long, but 3 Å thin; are atoms astray\?"):
+        with pytest.raises(ValueError, match=r"frame 0: it is 1e\+07 Å long, but 3 Å thin: are atoms lost\?"):
             neighbour_pairs(given, 5.0)
 
     def test_too_few_slots(self) -> None:
