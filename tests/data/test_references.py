@@ -361,7 +361,7 @@ def test_round_trip_through_json_is_exact(tmp_path: Path) -> None:
         (b"\xff\xfe", r"references\.json: not atomic references, or cut off"),
         (b"[]", r"not atomic references:\n.*references\.json: configuration: Input should be a valid dictionary"),
         (b'{"energies_ev": {"a": {"H": "low"}}, "method": "", "underdetermined": []}', r"energies_ev\.a\.H: .* number"),
-        (b'{"energies_ev": {"a": {"H": NaN}}, "method": "", "underdetermined": []}', "must be finite, but is nan"),
+        (b'{"energies_ev": {"a": {"H": NaN}}, "method": "", "underdetermined": []}', "should be a finite number"),
     ],
 )
 def test_wrong_files_are_errors_that_name_the_file(content: bytes, message: str, tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_limit_on_files_is_named_with_the_file_and_the_work_goes_on_without_it
     failed = run(source, dest, limit=largest // 2)
     assert failed.returncode == 1, failed.stdout
     assert f"cannot write {dest}.partial/" in failed.stderr
-    assert "a file may not grow so large here (see ulimit -f)" in failed.stderr
+    assert "the file exceeds the size limit (see ulimit -f)" in failed.stderr
     assert not dest.exists()
     done = run(source, dest)
     assert int(done.stdout) > 0
