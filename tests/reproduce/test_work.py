@@ -108,7 +108,7 @@ class TestWork:
         out, source = done
         shutil.copytree(out / source.name / "seed-0" / "mean", tmp_path / source.name / "seed-0" / "mean")
         longer = dataclasses.replace(TINY, steps=(13, 4, 6))
-        with pytest.raises(ValueError, match=r"made otherwise \(stages.0.steps: was 12, is 13\)"):
+        with pytest.raises(ValueError, match=r"other settings or data \(stages.0.steps: was 12, is 13\)"):
             run_jobs([Job(source, 0, ROWS["white"])], longer, tmp_path, quietly, unheard)
 
     def test_results_of_other_settings_are_left_out_and_named(self, done: tuple[Path, OwnData]) -> None:
@@ -175,7 +175,7 @@ class TestWork:
 
         run_jobs([job], Diverging(TINY.potential), tmp_path, quietly, told.append)
         assert "frame 3" in told[0]
-        assert f"remove {job.folder(tmp_path)} to try it again" in told[0]
+        assert f"remove {job.folder(tmp_path)} to try again" in told[0]
         assert Table.collected(source, Diverging(TINY.potential), tmp_path).seeds("white") == []
 
     def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
