@@ -27,7 +27,14 @@ def as_users_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
-WHOLE_PROGRAMS = ("tests/training/", "tests/apps/", "tests/test_readme.py")
+WHOLE_PROGRAMS = (
+    "tests/training/",
+    "tests/ase/",
+    "tests/cli/",
+    "tests/reproduce/",
+    "tests/make_data/",
+    "tests/test_readme.py",
+)
 """Tests of whole programs, which take a quarter longer with shapes checked in every function; others check them."""
 
 

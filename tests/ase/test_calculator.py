@@ -226,7 +226,7 @@ class TestDistribution:
             both = np.hypot(estimate.uncertainty_aleatoric, estimate.uncertainty_epistemic)
             np.testing.assert_allclose(both, estimate.uncertainty)
 
-    def test_directions_that_point_nowhere_or_elsewhere(self, double: Calculator, atoms: Atoms) -> None:
+    def test_invalid_directions_are_refused(self, double: Calculator, atoms: Atoms) -> None:
         found = double.distribution(atoms)
         with pytest.raises(ValueError, match="points nowhere"):
             found.force_along(np.zeros((6, 3)))
@@ -301,7 +301,7 @@ class TestWarnings:
         with pytest.raises(ValueError, match="does not know the uncertainties of its validation data"):
             Calculator(model, warn_above="99%")
 
-    def test_of_what_is_ignored_once(self, double: Calculator) -> None:
+    def test_ignored_charges_are_warned_of_once(self, double: Calculator) -> None:
         calc = Calculator(double.ensemble)
         atoms = chain()
         atoms.info["charge"] = 1
@@ -314,7 +314,7 @@ class TestWarnings:
             warnings.simplefilter("error")
             atoms.get_potential_energy()
 
-    def test_of_what_is_ignored_whatever_is_asked(self, double: Calculator) -> None:
+    def test_ignored_charges_are_warned_of_by_every_method(self, double: Calculator) -> None:
         atoms = chain()
         atoms.info["charge"] = 1
         questions: dict[str, Callable[[Calculator], object]] = {
@@ -388,7 +388,7 @@ class TestBadInput:
             atoms.get_stress()
 
     @pytest.mark.parametrize("given", [0, -3, True])
-    def test_when_to_be_uncertain(self, model: Ensemble, given: object) -> None:
+    def test_invalid_values_of_uncertainty(self, model: Ensemble, given: object) -> None:
         with pytest.raises(ValueError, match="'always', 'on_request' or a number of steps"):
             Calculator(model, uncertainty=given)
 
@@ -403,7 +403,7 @@ def test_a_file_is_loaded_in_either_precision_and_remembers_what_is_typical(mode
 
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_it_goes_to_other_processes(model: Ensemble, precision: Literal["float32", "float64"]) -> None:
+def test_it_can_be_pickled(model: Ensemble, precision: Literal["float32", "float64"]) -> None:
     calc = Calculator(model, precision=precision, skin_angstrom=0.1, uncertainty=3)
     expected = calc.get_potential_energy(chain())
     there = pickle.loads(pickle.dumps(calc))  # noqa: S301 - our own
@@ -411,7 +411,7 @@ def test_it_goes_to_other_processes(model: Ensemble, precision: Literal["float32
     assert there.sibling().get_potential_energy(chain()) == expected
 
 
-def test_what_is_no_structure(model: Ensemble) -> None:
+def test_invalid_counts_of_samples_and_structures(model: Ensemble) -> None:
     calc = Calculator(model)
     with pytest.raises(ValueError, match="the structure has no atoms: give at least one"):
         calc.get_property("energy", Atoms())
@@ -421,7 +421,7 @@ def test_what_is_no_structure(model: Ensemble) -> None:
         require_structures([molecule(), chain()])
 
 
-def test_differences_in_a_notebook(model: Ensemble) -> None:
+def test_differences_have_a_readable_repr(model: Ensemble) -> None:
     covariance = Calculator(model).energy_covariance([chain(), chain()])
     assert repr(covariance.difference(0, 1)) == f"EnergyDifference({covariance.difference(0, 1)})"
     assert "calibration" not in repr(covariance)

@@ -78,7 +78,7 @@ def test_single_precision_and_crystals_are_refused() -> None:
         harmonic(Calculator(ensemble(), precision="float64"), Atoms("OHH", BENT, cell=[5, 5, 5], pbc=True))
 
 
-def test_members_are_taken_as_they_are_without_calibration() -> None:
+def test_members_are_uncalibrated() -> None:
     """A factor that changes with the structure would be differentiated too."""
     curve = IsotonicCalibration(variances=(1e-9, 1e-2), calibrated=(1e-8, 4e-2), outside="ratio")
     calibrated = ensemble().with_calibration(EnergyForcesCalibration(forces=curve))
@@ -129,7 +129,7 @@ def test_frequencies_are_those_of_ase(calculator: Calculator, water: Atoms, tmp_
 
 
 @pytest.mark.slow
-def test_members_alone_spread_as_the_uncertainty_says(trained: Ensemble, calculator: Calculator, water: Atoms) -> None:
+def test_spread_of_single_members_is_the_uncertainty(trained: Ensemble, calculator: Calculator, water: Atoms) -> None:
     found = harmonic(calculator, water)
     alone, minima = [], []
     for member in range(2):

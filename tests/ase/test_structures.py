@@ -21,7 +21,7 @@ def three(tmp_path: Path) -> Path:
     return tmp_path / "three.xyz"
 
 
-def test_the_last_frame_or_the_one_that_is_named(three: Path) -> None:
+def test_the_last_frame_is_the_default(three: Path) -> None:
     assert read_structure(three).get_distance(0, 1) == pytest.approx(0.9)
     assert read_structure(three, 1).get_distance(0, 1) == pytest.approx(0.8)
     assert read_structure(three).calc is None
@@ -39,7 +39,7 @@ def test_all_frames(three: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_structure, read_structures])
-def test_bad_files_are_named_with_what_is_wrong(read: Callable[[Path], object], three: Path, tmp_path: Path) -> None:
+def test_errors_name_the_bad_file(read: Callable[[Path], object], three: Path, tmp_path: Path) -> None:
     whole = three.read_text()
     cases = {
         "cut.xyz": (whole[:-20], r"cut\.xyz, frame 2: the file is truncated.*mend the file, or take this frame out"),

@@ -72,7 +72,7 @@ def test_version_and_module_entry_point() -> None:
         assert result.stdout.strip() == f"huefield {huefield.__version__}", result.stderr
 
 
-def test_unknown_attribute_lists_what_there_is() -> None:
+def test_unknown_attribute_lists_the_known_ones() -> None:
     import huefield
 
     with pytest.raises(AttributeError, match=r"no attribute 'Ensembl'; it has .*'Ensemble'"):
@@ -145,12 +145,12 @@ def test_durations_are_in_two_units_at_most(seconds: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(("left", "seconds"), [(10, None), (8, 240.0), (0, 0.0), (12, None)])
-def test_what_is_left_takes_as_long_as_what_was_done(left: int, seconds: float | None) -> None:
+def test_remaining_time_is_extrapolated(left: int, seconds: float | None) -> None:
     """Sixty seconds after there were ten; two more may be there where results were removed."""
     assert seconds_left(60.0, 10, left) == seconds
 
 
-def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_lines_are_seconds_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 100.0
     monkeypatch.setattr("huefield.support.pace.time.monotonic", lambda: clock)
     eager, patient = NowAndThen(at_once=True), NowAndThen(at_once=False)
@@ -161,7 +161,7 @@ def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (eager.due(), patient.due(), patient.due()) == (False, True, False)
 
 
-def test_making_data_tells_rate_and_time_left_of_this_run() -> None:
+def test_data_making_shows_rate_and_remaining_time() -> None:
     progress = MakeProgress("labelling", done=30, total=50, resumed=20, seconds=100.0)
     assert (progress.rate, progress.seconds_left) == (0.1, 200.0)
     assert make_line(progress) == "30/50, 6.0/min, 3 min 20 s left"
@@ -202,7 +202,7 @@ def test_converting_in_a_terminal_draws_a_bar(monkeypatch: pytest.MonkeyPatch) -
     assert "500 structures, 100/s, 2 bad" in line
 
 
-def test_warnings_are_what_they_say() -> None:
+def test_warnings_are_printed_without_code() -> None:
     code = (
         "import sys, warnings\nsys.argv = ['huefield', '--version']\nfrom huefield.cli import main\n"
         "try:\n    main()\nexcept SystemExit:\n    pass\nwarnings.warn('it is late', stacklevel=1)\n"

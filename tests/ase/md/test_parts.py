@@ -50,12 +50,12 @@ def config(**changes: Any) -> MDConfig:
         ({"treshold": "0.3"}, "is not a known key; known are steps, temperature_kelvin"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         config(**changes)
 
 
-def test_thresholds_are_kept_as_they_are_meant() -> None:
+def test_thresholds_are_normalised() -> None:
     assert config(threshold=0.3).threshold == "0.3"
     assert config(threshold=0.123456789).threshold == "0.123456789"
     assert config(threshold="99.99999%").threshold == "99.99999%"
@@ -65,7 +65,7 @@ def test_thresholds_are_kept_as_they_are_meant() -> None:
 # --- starts
 
 
-def test_momenta_lose_their_motion_as_a_whole_and_nothing_else() -> None:
+def test_overall_motion_is_removed_from_momenta() -> None:
     atoms = molecule("CH3CH2OH")
     masses = atoms.get_masses()
     motions = rigid_motions(atoms.positions, masses, with_rotations=True)
@@ -98,7 +98,7 @@ def test_degrees_of_freedom_of_crystals() -> None:
     assert [degrees_of_freedom(crystal, config(ensemble=kind)) for kind in ("nve", "nvt", "npt")] == [9, 9, 12]
 
 
-def test_velocities_of_the_start_are_kept_unless_told() -> None:
+def test_velocities_of_the_start_are_kept_by_default() -> None:
     atoms = molecule("H2O")
     atoms.set_momenta(atoms.positions - atoms.get_center_of_mass())
     kept, drawn = prepared(atoms, config()), prepared(atoms, config(draw_velocities=True))
@@ -130,7 +130,7 @@ def test_fixed_atoms_do_not_move() -> None:
          {"ensemble": "npt"}, "npt does not support constraints"),
     ],
 )  # fmt: skip
-def test_starts_that_cannot_be_started_from(start: Atoms, changes: dict[str, Any], message: str) -> None:
+def test_invalid_starts_are_refused(start: Atoms, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         prepared(start, config(**changes))
 
@@ -221,7 +221,7 @@ def test_limits_of_atoms_are_below_those_of_structures(knowing: Ensemble) -> Non
     assert 0 < of_atoms < 0.9 * of_structures
 
 
-def test_thresholds_that_say_nothing_are_refused(knowing: Ensemble) -> None:
+def test_thresholds_without_effect_are_refused(knowing: Ensemble) -> None:
     with pytest.raises(ValueError, match=r"refuse_above \(0\.2 eV/Å\) is not above the threshold \(0\.3 eV/Å\)"):
         Limits.of(config(threshold="0.3", refuse_above="0.2"), knowing)
     with pytest.raises(ValueError, match="no noise model: its aleatoric uncertainty is zero"):
@@ -258,7 +258,7 @@ def test_atoms_are_named_by_their_uncertainty() -> None:
     assert watch.too_hot(float("nan"))
 
 
-def test_atoms_that_were_alone_may_stay_so() -> None:
+def test_atoms_isolated_at_the_start_may_stay_isolated() -> None:
     far = Atoms("OHH", [[0, 0, 0], [1, 0, 0], [9, 0, 0]])
     near = Atoms("OHH", [[0, 0, 0], [1, 0, 0], [2, 0, 0]])
     assert isolated(far, 3.0).tolist() == [False, False, True]
@@ -295,7 +295,7 @@ def test_ase_reads_frames_as_they_were_written(tmp_path: Path) -> None:
     assert found.info["atoms"].tolist() == [1, 0]
 
 
-def test_of_stresses_the_uncertainties_have_six_components() -> None:
+def test_stress_uncertainties_have_six_components() -> None:
     results = {"stress": np.arange(6.0), "stress_uncertainty": np.arange(6.0), "energy": 1.0}
     found = predicted(results, ("stress", "stress_uncertainty", "stress_uncertainty_epistemic"))
     assert found["stress"].tolist() == [[0, 5, 4], [5, 1, 3], [4, 3, 2]]
@@ -312,7 +312,7 @@ class Full(io.FileIO):
         return super().write(content[:5])
 
 
-def test_a_full_disk_is_said_with_what_to_do(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_advice(tmp_path: Path) -> None:
     start = molecule("H2O")
     folder = Folder(tmp_path, config(), ensemble(), start)
     folder.resume(folder.begin(State.of(start)))
@@ -355,7 +355,7 @@ def log_of(count: int) -> dict[str, np.ndarray]:
     }
 
 
-def test_the_figure_shows_what_there_is() -> None:
+def test_the_figure_shows_limits_and_available_quantities() -> None:
     figure = draw_md(log_of(40), config(threshold="0.3"), Limits(0.3, 3.0))
     top, middle, bottom = figure.axes
     assert [text.get_text() for text in top.get_legend().get_texts()] == [

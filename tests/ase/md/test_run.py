@@ -105,7 +105,7 @@ def test_total_energy_is_conserved(calculator: Calculator, water: Atoms, tmp_pat
     assert max(turning) < 1e-6
 
 
-def test_frames_say_what_the_calculator_says(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_frames_contain_the_results_of_the_calculator(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     run_md(config(every=2, uncertainty_every=4, steps=6), calculator, water, tmp_path)
     frames = read(tmp_path / "trajectory.xyz", ":")
     assert [frame.info["step"] for frame in frames] == [0, 2, 4, 6]
@@ -148,7 +148,7 @@ def test_seeds_and_thermostats_matter(calculator: Calculator, water: Atoms, tmp_
     assert np.abs(last[0] - last[2]).max() > 1e-2
 
 
-def test_a_longer_run_goes_on_where_a_shorter_one_ended(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_a_finished_run_can_be_extended(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     run_md(config(), calculator, water, tmp_path / "whole")
     told: list[MDProgress | str] = []
     run_md(config(steps=20), calculator, water, tmp_path / "parts")
@@ -164,7 +164,7 @@ def test_a_longer_run_goes_on_where_a_shorter_one_ended(calculator: Calculator, 
         run_md(config(steps=20), calculator, water, tmp_path / "parts")
 
 
-def test_whoever_asks_for_a_stop_can_go_on(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_a_stopped_run_can_be_resumed(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     run_md(config(), calculator, water, tmp_path / "alone")
     asked = iter([False] * 17 + [True] * 9)
     done = run_and_draw(config(), calculator, water, tmp_path / "run", should_stop=lambda: next(asked))
@@ -175,7 +175,9 @@ def test_whoever_asks_for_a_stop_can_go_on(calculator: Calculator, water: Atoms,
     require_same(tmp_path / "run", tmp_path / "alone")
 
 
-def test_a_threshold_stops_and_a_higher_one_goes_on(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_a_run_stopped_at_its_threshold_resumes_with_a_higher_one(
+    calculator: Calculator, water: Atoms, tmp_path: Path
+) -> None:
     run_md(config(), calculator, water, tmp_path / "free")
     found = levels(tmp_path / "free")
     threshold = 0.5 * (found[0] + found.max())
@@ -199,7 +201,7 @@ def test_a_threshold_stops_and_a_higher_one_goes_on(calculator: Calculator, wate
     require_same(tmp_path / "run", tmp_path / "free")
 
 
-def test_saving_goes_on_and_does_not_flood(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_uncertain_structures_are_saved_at_intervals(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     settings = config(threshold=1e-9, on_threshold="save", save_every=15, measure="mean", part="epistemic")
     settings = settings.model_copy(update={"refuse_above": "1"})
     done = run_md(settings, calculator, water, tmp_path)
@@ -336,14 +338,14 @@ def test_a_folder_is_for_one_run_at_a_time(calculator: Calculator, water: Atoms,
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_a_charge_is_told_of(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_a_charge_is_warned_of(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     water.info["charge"] = 1
     with pytest.warns(UserWarning, match="a charge, which models do not take as input") as told:
         run_md(config(steps=20), calculator, water, tmp_path)
     assert len(told) == 1
 
 
-def test_a_folder_with_another_run_is_left_alone(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+def test_a_folder_with_another_run_is_not_changed(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
     run_md(config(steps=10), calculator, water, tmp_path)
     before = (tmp_path / "trajectory.xyz").read_bytes()
     with pytest.raises(ValueError, match=r"seed was 0 and is 3; timestep_fs was 0\.5 and is 1\.0.*--overwrite"):

@@ -140,7 +140,7 @@ def test_images_are_computed_once_a_step() -> None:
     assert max(np.diff(counts)) <= 4, "all images but the first"
 
 
-def test_the_best_band_is_left_where_none_is_good_enough() -> None:
+def test_the_best_band_is_kept_without_convergence() -> None:
     reports: list[PathReport] = []
     settings = PathConfig(images=7, fmax_ev_per_angstrom=1e-3, steps=30, spring_ev_per_angstrom2=30.0, relax_ends=False)
     found = find_path(Transfer(), oxygens(0.97), oxygens(2.03), settings, report=reports.append)
@@ -150,7 +150,7 @@ def test_the_best_band_is_left_where_none_is_good_enough() -> None:
     assert found.fmax == min(climbing)
 
 
-def test_rows_of_atoms_are_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_linear_molecules_are_not_rotated(monkeypatch: pytest.MonkeyPatch) -> None:
     turned: list[bool] = []
 
     class Noting(NEB):
@@ -169,7 +169,7 @@ def test_rows_of_atoms_are_not_turned(monkeypatch: pytest.MonkeyPatch) -> None:
     assert turned == [False, True]
 
 
-def test_what_is_held_fast_stays_where_it_is() -> None:
+def test_fixed_atoms_stay_in_place() -> None:
     first, last = oxygens(0.97), oxygens(2.03, 10)
     first.set_constraint(FixAtoms([0]))
     found = find_path(Transfer(), first, last, PathConfig(images=5, relax_ends=False))
@@ -182,7 +182,7 @@ def test_what_is_held_fast_stays_where_it_is() -> None:
         find_path(Transfer(), first, last)
 
 
-def test_ends_that_are_one_structure() -> None:
+def test_equal_ends_are_refused() -> None:
     with pytest.raises(
         ValueError, match=r"reactant and product are the same structure \(.* Å apart in configuration space\)"
     ):
@@ -198,7 +198,7 @@ def test_ends_that_do_not_relax() -> None:
         find_path(Transfer(), oxygens(1.1), oxygens(2.03), PathConfig(steps=1))
 
 
-def test_a_charge_is_told_of_once() -> None:
+def test_a_charge_is_warned_of_once() -> None:
     first, last = oxygens(0.97), oxygens(2.03)
     for atoms in (first, last):
         atoms.info["charge"] = 1
@@ -242,7 +242,7 @@ def test_the_range_of_the_barrier_counts_every_image(found: ReactionPath) -> Non
     assert low <= narrow[0] < narrow[1] < high
 
 
-def test_files_have_it_all(found: ReactionPath, tmp_path: Path) -> None:
+def test_saved_files_are_complete(found: ReactionPath, tmp_path: Path) -> None:
     files = save_path(found, tmp_path / "out")
     assert [file.name for file in files] == ["path.xyz", "path.json", "profile.png", "profile.pdf"]
     assert all(file.stat().st_size > 500 for file in files)
@@ -269,7 +269,7 @@ def test_the_figure_shows_the_profile(found: ReactionPath) -> None:
     assert not ax.texts
 
 
-def test_a_path_goes_on_from_one_of_before(calculator: Calculator, found: ReactionPath) -> None:
+def test_a_search_starts_from_an_earlier_path(calculator: Calculator, found: ReactionPath) -> None:
     steps: list[PathReport] = []
     again = find_path(calculator, *ends(), QUICK, through=found.images, report=steps.append)
     assert again.converged
@@ -277,7 +277,7 @@ def test_a_path_goes_on_from_one_of_before(calculator: Calculator, found: Reacti
     assert again.barrier.value == pytest.approx(found.barrier.value, abs=1e-3)
 
 
-def test_a_band_that_stops_is_kept_and_gone_on_with(calculator: Calculator) -> None:
+def test_a_stopped_band_is_kept_and_resumed(calculator: Calculator) -> None:
     kept: list[list[np.ndarray]] = []
     steps: list[PathReport] = []
 
@@ -310,7 +310,7 @@ def test_there_is_no_band_while_ends_relax(calculator: Calculator) -> None:
     assert not kept
 
 
-def test_ends_that_do_not_fit(calculator: Calculator) -> None:
+def test_ends_that_do_not_match_are_refused(calculator: Calculator) -> None:
     first, last = ends()
     with pytest.raises(ValueError, match="same atoms in the same order"):
         find_path(calculator, first, last[::-1])
@@ -358,7 +358,7 @@ def test_the_command(arguments: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_ended_leaves_its_band(arguments: list[str], tmp_path: Path) -> None:
+def test_a_terminated_process_leaves_its_band(arguments: list[str], tmp_path: Path) -> None:
     band, log = tmp_path / "out" / "band.xyz", tmp_path / "log"
     endless = ["--fmax", "1e-9", "--steps", "1000000", "--no-climb", "--out", str(tmp_path / "out")]
     command = [sys.executable, "-m", "huefield", *arguments, *OPTIONS, *endless]
@@ -399,7 +399,7 @@ def test_a_stop_while_ends_relax_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_bad_input_is_refused_in_words(arguments: list[str], tmp_path: Path) -> None:
+def test_bad_input_is_refused(arguments: list[str], tmp_path: Path) -> None:
     def refused(message: str, *given: str, error: type[Exception] = ValueError) -> None:
         with pytest.raises(error, match=message):
             CliRunner().invoke(app, ["neb", *given, "--out", str(tmp_path / "out")], catch_exceptions=False)
