@@ -15,12 +15,12 @@ from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from huefield.ase.joint import JointDistribution
 from huefield.ase.results import QUANTITIES, UNCERTAIN, mean_results, uncertain_results
 from huefield.ase.thresholds import LARGEST_OF_VALIDATION, UncertaintyWarning, WarningLimits
-from huefield.core.structure import Structure, stress_volumes
+from huefield.core.structure import Precision, Structure, stress_volumes
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
-from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator, Precision
+from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator
 from huefield.predict.marginals import EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
 

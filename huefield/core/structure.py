@@ -9,12 +9,15 @@ Shapes: n structures of a block, A atoms of all of them together, N atoms of one
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
 from huefield.support.checks import require_shape
 
+Precision: TypeAlias = Literal["float32", "float64"]
+"""Floating-point type of stored or computed numbers."""
 DEPENDENT = 1e-6
 """Lattice vectors that span less than this share of the product of their lengths are linearly dependent."""
 

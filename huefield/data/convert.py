@@ -4,20 +4,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
 
 import numpy as np
 
 from huefield import __version__
-from huefield.core.structure import Block
+from huefield.core.structure import Block, Precision
 from huefield.data.readers.base import BadFrameError, Fault, LeftOut
 from huefield.data.readers.detect import OnFault, OnLeftOut, OnRemark, ReaderConfig, detect, read_blocks
 from huefield.data.store.format import MANIFEST, Provenance, ReadingPosition, SourceInfo, StoreError
 from huefield.data.store.store import Store, is_store
 from huefield.data.store.writer import StoreWriter
 from huefield.support.errors import HuefieldError
-
-Precision: TypeAlias = Literal["float64", "float32"]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes, grouped
 from huefield.data.dataset import Part
 from huefield.data.readers.base import BadFrameError, Fault
+from huefield.data.readers.detect import OnFault
 from huefield.model.ensemble import Ensemble
 from huefield.predict.elements import KnownElements
 from huefield.predict.marginals import EnergyForcesMarginals
@@ -34,8 +35,6 @@ PREFETCHED_CHUNKS = 1
 PREFETCHED_BATCHES = 2
 NOT_FINITE = "the prediction is NaN or infinite"
 
-OnFault = Callable[[Fault], None]
-"""Called for each structure that cannot be predicted and is skipped."""
 OnProgress = Callable[[int, int], None]
 """Called with the number of structures done and the number of all."""
 
@@ -82,7 +81,7 @@ def predict_blocks(
     *,
     stress: bool = False,
     members: bool = False,
-    on_fault: OnFault | None = None,
+    on_fault: OnFault = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Predictions]:
     """Predict structures in the order in which they come, some thousand at a time.
@@ -201,7 +200,7 @@ def _with_known_elements(part: Part, elements: KnownElements) -> tuple[Part, dic
     return replace(part, indices=part.indices[keep]), {reason: int((~keep).sum())}
 
 
-def _skipping_unknown(block: Block, elements: KnownElements, skip: OnFault) -> Iterator[Block]:
+def _skipping_unknown(block: Block, elements: KnownElements, skip: Callable[[Fault], None]) -> Iterator[Block]:
     """The structures that the model was trained for."""
     unknown = elements.unknown(block.atomic_numbers)
     bad = np.unique(block.owners[unknown])

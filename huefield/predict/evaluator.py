@@ -6,7 +6,7 @@ seldom compile again.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from huefield.core import Graph
-from huefield.core.structure import Structure, cell_volumes, stress_volumes
+from huefield.core.structure import Precision, Structure, cell_volumes, stress_volumes
 from huefield.data.batches.moving import MovingGraph
 from huefield.data.batches.neighbours import neighbour_pairs
 from huefield.data.composition import symbol
@@ -32,8 +32,6 @@ SKIN_ANGSTROM = 0.2
 with skins of 0, 0.2, 0.4 and 0.8 Å for 192 atoms, and 295, 301, 346 and 385 ms for 1536 (benchmarks/md)."""
 TOO_CLOSE_ANGSTROM = 0.1
 """Atoms closer than this have no physical meaning."""
-
-Precision = Literal["float32", "float64"]
 
 
 class Evaluator:

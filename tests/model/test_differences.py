@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from huefield.core.structure import Structure
+from huefield.core.structure import Precision, Structure
 from huefield.data.batches.batching import Batch, make_batch
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration, ScaleCalibration
 from huefield.model.differences import EnergyCovariance
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
-from huefield.predict.evaluator import Precision, in_precision
+from huefield.predict.evaluator import in_precision
 from huefield.support.errors import NoPredictionError
 from tests.potentials.painn_cases import molecule, randomised
 from tests.training.helpers import POTENTIAL

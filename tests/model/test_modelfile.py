@@ -28,6 +28,7 @@ from huefield.model.modelfile import ModelFileError
 from huefield.noise import AbstractNoise, ColoredNoise, Covariance, VanillaNoise, WhiteNoise
 from huefield.potentials import MLPPotential
 from huefield.support.config import FrozenConfig
+from huefield.support.tensorfile import format_file
 from tests.paths import ROOT
 
 NOISES = {
@@ -152,6 +153,21 @@ class TestRoundTrip:
         np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
         np.testing.assert_allclose(prediction.energy_uncertainty, expected["energy_uncertainty"], rtol=1e-6)
         np.testing.assert_allclose(prediction.forces_uncertainty, expected["forces_uncertainty"], rtol=1e-6)
+
+    def test_arrays_without_elements_of_older_versions_are_ignored(self, tiny: Path, tmp_path: Path) -> None:
+        """PaiNN had a readout of vectors, of which no noise model asked for any."""
+        content = tiny.read_bytes()
+        metadata = {k: v for k, v in header_of(content)["__metadata__"].items() if k not in ("format", "sha256")}
+        tensors = parse_tensors(content)
+        for name, shape, accepted in (("empty", (3, 4, 0), True), ("full", (3, 4, 1), False)):
+            path = tmp_path / f"{name}.safetensors"
+            more = {**tensors, "potential.readout.vectors.weight": np.zeros(shape, np.float32)}
+            path.write_bytes(format_file(more, metadata, modelfile.FORMAT))
+            if accepted:
+                assert bits(huefield.load(path)) == bits(huefield.load(tiny))
+            else:
+                with refused(path, r"unknown \['potential.readout.vectors.weight'\]"):
+                    huefield.load(path)
 
     def test_file_is_laid_out_as_documented(self, tiny: Path) -> None:
         content = tiny.read_bytes()

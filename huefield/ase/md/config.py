@@ -6,8 +6,8 @@ from pydantic import Field, field_validator, model_validator
 
 from huefield.ase.md.engines import ENGINES, Engine, EnsembleName
 from huefield.ase.thresholds import Threshold
+from huefield.core.structure import Precision
 from huefield.model.typical import PartOfUncertainty
-from huefield.predict.evaluator import Precision
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 

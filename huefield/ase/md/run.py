@@ -18,7 +18,7 @@ from huefield.ase.md.records import Snapshot, log_columns, temperature_kelvin
 from huefield.ase.md.start import degrees_of_freedom, prepared
 from huefield.ase.md.watch import Limits, Watch, deviations_in, measured
 from huefield.ase.thresholds import Threshold
-from huefield.predict.evaluator import Precision
+from huefield.core.structure import Precision
 from huefield.support.errors import HuefieldError, NoPredictionError
 from huefield.support.files import alone_in, require_writable
 
