@@ -24,7 +24,7 @@ from huefield import load
 from huefield.core.structure import Block
 from huefield.data.bundled.sets import bundled
 from huefield.data.dataset import Part
-from huefield.evaluation.calibrate import fit_calibration
+from huefield.evaluation.fits import fit_calibration
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
 from huefield.model.ensemble import Ensemble

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from huefield.ase.calculator import Calculator as Calculator
+    from huefield.evaluation.calibrate import calibrate as calibrate
     from huefield.evaluation.evaluate import evaluate as evaluate
     from huefield.model.ensemble import Ensemble as Ensemble
     from huefield.model.forcefield import ForceField as ForceField
@@ -24,6 +25,7 @@ _HOME = {
     "Ensemble": "huefield.model",
     "ForceField": "huefield.model",
     "HuefieldError": "huefield.support.errors",
+    "calibrate": "huefield.evaluation.calibrate",
     "evaluate": "huefield.evaluation.evaluate",
     "load": "huefield.model",
     "save": "huefield.model",
@@ -43,7 +45,18 @@ _PACKAGES = (
     "training",
 )
 
-__all__ = ["Calculator", "Ensemble", "ForceField", "HuefieldError", "__version__", "evaluate", "load", "save", "train"]
+__all__ = [
+    "Calculator",
+    "Ensemble",
+    "ForceField",
+    "HuefieldError",
+    "__version__",
+    "calibrate",
+    "evaluate",
+    "load",
+    "save",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:

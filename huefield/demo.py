@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huefield.data.dataset import BundledData, Parts
-from huefield.evaluation.calibrate import fit_calibration, typical_of
 from huefield.evaluation.evaluate import evaluate_predictions
+from huefield.evaluation.fits import fit_calibration, typical_of
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
 from huefield.predict import Predictions, Together

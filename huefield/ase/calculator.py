@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from huefield.core.structure import Precision, Structure, stress_volumes
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
-from huefield.model.modelfile import load
+from huefield.model.modelfile import ModelSource, load, open_model
 from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator
 from huefield.predict.marginals import EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
@@ -27,18 +27,6 @@ from huefield.support.errors import HuefieldError
 NOTHING = np.zeros(0)
 FARTHEST_STEP_ANGSTROM = 0.5
 """A structure in which an atom has moved farther does not continue the one before it."""
-
-
-@runtime_checkable
-class HasEnsemble(Protocol):
-    """An object with a model, such as the results of ``huefield.train`` and ``huefield.calibrate``."""
-
-    @property
-    def ensemble(self) -> Ensemble:
-        """The model."""
-
-
-Model = Ensemble | HasEnsemble | str | Path
 
 
 class Calculator(AseCalculator):
@@ -57,7 +45,7 @@ class Calculator(AseCalculator):
 
     def __init__(
         self,
-        model: Model,
+        model: ModelSource,
         *,
         uncertainty: Literal["always", "on_request"] | int = "on_request",
         warn_above: str | float | None = LARGEST_OF_VALIDATION,
@@ -211,18 +199,10 @@ def structure_of(atoms: Atoms) -> Structure:
     )
 
 
-def ensemble_of(model: Model, precision: Precision) -> Ensemble:
+def ensemble_of(model: ModelSource, precision: Precision) -> Ensemble:
     """The ensemble that a model argument means; a file is read in this precision."""
-    if isinstance(model, Ensemble):
-        return model
     if not isinstance(model, str | Path):
-        ensemble = getattr(model, "ensemble", None)
-        if not isinstance(ensemble, Ensemble):
-            raise HuefieldError(
-                "the model must be an ensemble, a model file, or a result of huefield.train or huefield.calibrate, not "
-                f"{type(model).__name__}"
-            )
-        return ensemble
+        return open_model(model)
     if not Path(model).exists():
         raise FileNotFoundError(f"there is no model file {model}")
     with jax.enable_x64(precision == "float64"):

@@ -9,30 +9,29 @@ import typer
 from huefield.cli.data import ReaderOption, parse_reader
 
 if TYPE_CHECKING:
-    from huefield.data.dataset import Part
-    from huefield.evaluation.calibrate import CalibrationResult
+    from huefield.evaluation.calibrate import CalibrationCheck
     from huefield.predict import PredictionKeys, Predictions
 
 PredictionsOption = Annotated[
     list[Path] | None,
-    typer.Option("--predictions", metavar="FILE", help="Predictions that any code has written, instead of a model."),
+    typer.Option("--predictions", metavar="FILE", help="Predictions of any code, instead of models and data."),
 ]
 ReferenceOption = Annotated[
-    Path | None, typer.Option(help="Reference values for --predictions, where they are in another file.")
+    Path | None, typer.Option(help="File with the reference values for --predictions, if it is another one.")
 ]
 KeysOption = Annotated[
     str | None,
-    typer.Option(help='Names in the file, as JSON: \'{"energy": "my_energy", "reference_energy": "dft_energy"}\'.'),
+    typer.Option(
+        help='Names in the file of predictions, as JSON: \'{"energy": "my_energy", "reference_energy": "dft_energy"}\'.'
+    ),
 ]
-
-
 PartOption = Annotated[
-    str | None, typer.Option(help="Which part, where DATA is the folder of a run: validation, test, ...")
+    str | None, typer.Option(help="Part of the data, if DATA is the folder of a run: validation, test, ...")
 ]
 
 
 class MethodName(StrEnum):
-    """How variances are calibrated."""
+    """Calibration methods."""
 
     ISOTONIC = "isotonic"
     SCALE = "scale"
@@ -43,23 +42,31 @@ class MethodName(StrEnum):
 def evaluate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="MODEL... DATA", help="Model files, and structures: file, store or run."),
+        typer.Argument(
+            metavar="MODEL... DATA",
+            help="Model files, then labelled structures: a file, a store, or the folder of a run.",
+        ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for metrics, tables, figures and the page.")] = Path("evaluation"),
+    out: Annotated[Path, typer.Option(help="Folder for metrics, tables, figures and the report page.")] = Path(
+        "evaluation"
+    ),
     predictions: PredictionsOption = None,
     reference: ReferenceOption = None,
     keys: KeysOption = None,
     reader: ReaderOption = None,
     part: PartOption = None,
-    bins: Annotated[int, typer.Option(min=1, help="Of reliability diagrams.")] = 10,
+    bins: Annotated[int, typer.Option(min=1, help="Number of bins of reliability diagrams.")] = 10,
     resamples: Annotated[
-        int, typer.Option(min=0, help="Draws of structures for confidence intervals; 0 for none.")
+        int, typer.Option(min=0, help="Number of resamples for confidence intervals; 0 for no intervals.")
     ] = 200,
     members: Annotated[
-        bool, typer.Option("--members", help="Write what each member of an ensemble says with the predictions.")
+        bool, typer.Option("--members", help="Write the predictions of each ensemble member, too.")
     ] = False,
 ) -> None:
-    """Say how good predictions and their error bars are, in numbers, figures and a page to look at."""
+    """Evaluate predictions and their uncertainties: metrics, figures and a report page.
+
+    Structures with unknown elements are skipped; the rest are evaluated.
+    """
     from huefield.cli.progress import counting_progress, use_compilation_cache
     from huefield.evaluation.evaluate import evaluate as run
     from huefield.evaluation.evaluate import evaluate_predictions
@@ -70,29 +77,48 @@ def evaluate(
     if predictions:
         found = _read(predictions, reference, keys)
         source = ", ".join(map(str, predictions))
-        judged = evaluate_predictions(found, out, source=source, bins=bins, resamples=resamples)
+        result = evaluate_predictions(found, out, source=source, bins=bins, resamples=resamples)
     else:
         use_compilation_cache()
-        structures = _opened(data, reader, part, "test")
+        chosen = parse_reader(reader)
         with counting_progress() as report:
-            judged = run(models, structures, out, bins=bins, resamples=resamples, members=members, report=report)
-    for remark in judged.remarks:
-        typer.echo(f"note: {remark}", err=True)
-    typer.echo(judged.table)
-    typer.echo("Wrote " + ", ".join(str(path) for path in judged.files))
-    typer.echo(f"Look at {judged.files[0]} in a browser")
+            result = run(
+                models,
+                data,
+                out,
+                part=part,
+                reader=chosen,
+                bins=bins,
+                resamples=resamples,
+                members=members,
+                report=report,
+            )
+    _note(result.remarks)
+    typer.echo(result.table)
+    typer.echo("Wrote " + ", ".join(str(path) for path in result.files))
+    typer.echo(f"Open {result.files[0]} in a browser")
 
 
 def calibrate(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="MODEL DATA", help="A model file, and structures it was not trained on."),
+        typer.Argument(
+            metavar="MODEL DATA",
+            help="A model file, then labelled structures that it was not trained on: a file, a store, or the folder of "
+            "a run.",
+        ),
     ] = None,
-    method: Annotated[MethodName, typer.Option(help="How variances are mapped; gamma refits γ alone.")] = (
-        MethodName.ISOTONIC
-    ),
+    method: Annotated[
+        MethodName,
+        typer.Option(
+            help="isotonic: a non-decreasing map of variances; scale: one factor; conformal: intervals with a nominal "
+            "coverage, guaranteed only for data that neither trained nor selected the model; gamma: refit γ only, "
+            "which keeps energies and forces coherent."
+        ),
+    ] = MethodName.ISOTONIC,
     out: Annotated[
-        Path | None, typer.Option(help="The calibrated model, or predictions; else NAME-calibrated beside the input.")
+        Path | None,
+        typer.Option(help="File for the calibrated model or predictions; by default NAME-calibrated beside the input."),
     ] = None,
     predictions: PredictionsOption = None,
     reference: ReferenceOption = None,
@@ -100,12 +126,17 @@ def calibrate(
     reader: ReaderOption = None,
     part: PartOption = None,
     group_size: Annotated[
-        int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for the plain one.")
+        int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for plain regression.")
     ] = None,
-    fit_fraction: Annotated[float, typer.Option(help="Share of the structures to fit to; the rest checks.")] = 0.5,
-    seed: Annotated[int, typer.Option(help="Of the draw of these structures.")] = 0,
+    fit_fraction: Annotated[
+        float, typer.Option(help="Share of the structures for the fit; the others are for the comparison.")
+    ] = 0.5,
+    seed: Annotated[int, typer.Option(help="Seed of the random draw of these structures.")] = 0,
 ) -> None:
-    """Make error bars have the right size, and show before and after on structures that were not used for it."""
+    """Calibrate uncertainties, and compare before and after on structures that were not used for the fit.
+
+    Quantities with too little data are left uncalibrated.
+    """
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
     _refuse(predictions is not None, reader=reader, part=part)
@@ -116,7 +147,7 @@ def calibrate(
     if predictions:
         _calibrate_predictions(predictions[0], out, method, reference, keys, options)
     else:
-        _calibrate_model(models[0], _opened(data, reader, part, "validation"), out, method, options)
+        _calibrate_model(models[0], data, out, method, reader, part, options)
 
 
 class _Options(TypedDict):
@@ -125,17 +156,25 @@ class _Options(TypedDict):
     seed: int
 
 
-def _calibrate_model(source: Path, part: "Part", out: Path | None, method: MethodName, options: _Options) -> None:
+def _calibrate_model(
+    source: Path,
+    data: Path,
+    out: Path | None,
+    method: MethodName,
+    reader: str | None,
+    part: str | None,
+    options: _Options,
+) -> None:
     from huefield.cli.progress import counting_progress, use_compilation_cache
     from huefield.evaluation.calibrate import calibrate as run
-    from huefield.model.modelfile import load, save
 
     target = _target(source, out, source.suffix)
     use_compilation_cache()
+    chosen = parse_reader(reader)
     with counting_progress() as report:
-        ensemble, done = run(load(source), part, method.value, report=report(source.stem), **options)
-    save(ensemble, target)
-    _say(done, method)
+        found = run(source, data, method.value, part=part, reader=chosen, report=report(source.stem), **options)
+    found.save(target)
+    _say(found.check)
     typer.echo(f"Wrote {target}")
 
 
@@ -148,16 +187,16 @@ def _calibrate_predictions(
 
     target = _target(source, out, ".extxyz")
     given = _read([source], reference, keys)[0]
-    calibration, done = run(given, method.value, **options)
+    calibration, check = run(given, method.value, **options)
     write_predictions(target, given.calibrated(calibration))
     written = target.with_name(f"{target.stem}-calibration.json")
     write_bytes(written, (calibration.model_dump_json(indent=1) + "\n").encode())
-    _say(done, method)
-    typer.echo(f"Wrote {target}, and the map of the variances of {source} as {written}")
+    _say(check)
+    typer.echo(f"Wrote {target}, and the calibration of the variances of {source} as {written}")
 
 
 def _target(source: Path, out: Path | None, suffix: str) -> Path:
-    """Where to write, which is not where it was read from; found out before any work is done."""
+    """The file to write, which must differ from the input; checked before any work is done."""
     from huefield.support.files import require_writable
 
     target = out or source.with_name(f"{source.stem}-calibrated{suffix}")
@@ -170,7 +209,7 @@ def _target(source: Path, out: Path | None, suffix: str) -> Path:
 
 
 def _refuse(wrong: bool, **options: object) -> None:
-    """Options that would have no effect are said to have none."""
+    """Raise for options without effect."""
     for name, value in options.items():
         if wrong and value is not None:
             raise typer.BadParameter("it has no effect here", param_hint=f"--{name.replace('_', '-')}")
@@ -186,17 +225,6 @@ def _models_and_data(paths: list[Path] | None, predictions: list[Path] | None) -
             param_hint="MODEL... DATA",
         )
     return given[:-1], given[-1] if given else Path()
-
-
-def _opened(data: Path, reader: str | None, part: str | None, usual_part: str) -> "Part":
-    from huefield.data.dataset import open_part
-    from huefield.data.runs import is_run, part_of_run
-
-    if is_run(data):
-        _refuse(True, reader=reader)
-        return part_of_run(data, part or usual_part)
-    _refuse(True, part=part)
-    return open_part(str(data), [data], parse_reader(reader))
 
 
 def _read(paths: list[Path], reference: Path | None, keys: str | None) -> "list[Predictions]":
@@ -218,26 +246,12 @@ def _parsed_keys(keys: str | None) -> "PredictionKeys | None":
         raise typer.BadParameter(explain(error, "--keys"), param_hint="--keys") from error
 
 
-def _say(done: "CalibrationResult", method: MethodName) -> None:
-    """Metrics before and after, on what was not fitted to."""
-    from huefield.evaluation.report.tables import markdown_table
+def _say(check: "CalibrationCheck") -> None:
+    """Print the comparison; remarks go to the error output."""
+    typer.echo(check.text())
+    _note(check.remarks)
 
-    before, after = done.evaluations()
-    typer.echo(f"Fitted to {done.fitted_to} structures; on the {len(done.after)} others:")
-    typer.echo(markdown_table((before, after)))
-    if method is MethodName.CONFORMAL:
-        _say_coverage(done)
-    elif done.pairs is not None and len(done.pairs):
-        held = ", ".join(
-            f"{100 * share:g} % intervals hold {100 * found:.0f} %"
-            for share, found in done.coverage()["differences of energies"]
-        )
-        typer.echo(f"Differences of energies ({len(done.pairs)} pairs): {held}")
-    for remark in done.remarks:
+
+def _note(remarks: tuple[str, ...]) -> None:
+    for remark in remarks:
         typer.echo(f"note: {remark}", err=True)
-
-
-def _say_coverage(done: "CalibrationResult") -> None:
-    for name, shares in done.coverage().items():
-        held = ", ".join(f"{100 * observed:.1f} % of {100 * nominal:g} %" for nominal, observed in shares)
-        typer.echo(f"Intervals for {name} hold {held}")

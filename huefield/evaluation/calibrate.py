@@ -1,6 +1,8 @@
-"""Fit a calibration to a part of the data, and see on the rest what it is worth."""
+"""Calibrate a model on one part of the data and compare its uncertainties before and after on the rest."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -8,117 +10,197 @@ from jaxtyping import Bool
 
 from huefield.core.structure import Block
 from huefield.data.dataset import Part
-from huefield.evaluation.metrics import gaussian_nll
+from huefield.data.opening import DataSource, open_data
+from huefield.data.readers.detect import ReaderConfig
+from huefield.evaluation.fits import (
+    fit_calibration,
+    fit_gamma,
+    require_comparable,
+    require_gamma,
+    typical_of,
+    with_gamma_times,
+    worse_remarks,
+)
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.evaluation.slices import Evaluation, summarise
-from huefield.model.calibration import (
-    CalibrationConfig,
-    ConformalCalibration,
-    GammaCalibration,
-    IsotonicCalibration,
-    ScaleCalibration,
-)
 from huefield.model.ensemble import Ensemble
-from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
-from huefield.model.typical import TypicalUncertainty
-from huefield.noise import ColoredNoise
-from huefield.predict import OnProgress, predict_part, remarks_on, theory_remark, unit_remark
+from huefield.model.joint_calibration import EnergyForcesCalibration, normal_width
+from huefield.model.modelfile import ModelSource, open_model, save
+from huefield.predict import OnProgress, predict_part, remarks_on
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.errors import HuefieldError
 
 Method = Literal["isotonic", "scale", "gamma", "conformal"]
 PRINTED_COVERAGES = (0.5, 0.68, 0.9, 0.95)
-WORSE = 0.01
-"""By which a negative log likelihood must be larger to be told of."""
 FEWEST_STRUCTURES = 4
-"""Two to fit to, and two to look at."""
+"""Two to fit to, and two to compare on."""
+CONFORMAL_REMARK = (
+    "the coverage of conformal intervals is guaranteed only if these structures were used neither for training nor for "
+    "model selection; with validation data that selected the model it is approximate"
+)
+COHERENCE_REMARK = (
+    "calibration scales the variances of energies and forces separately: joint samples of energy and forces no longer "
+    "belong to one energy surface (the method gamma keeps them coherent)"
+)
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationResult:
-    """What a calibration changes, on structures that it was not fitted to."""
+@dataclass(frozen=True)
+class CoverageChange:
+    """Observed coverage of the intervals with one nominal coverage."""
 
+    nominal: float
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CalibrationCheck:
+    """Predictions before and after calibration, for structures that it was not fitted to."""
+
+    method: Method
     before: Predictions
     after: Predictions
     fitted_to: int
-    """Structures."""
+    """Number of structures of the fit."""
     remarks: tuple[str, ...]
     calibration: EnergyForcesCalibration | None
     """None after a fit of γ."""
     pairs: EnergyPairs | None = None
-    """Of those structures, where differences of energies were calibrated."""
+    """Energy differences between these structures, if their calibration was fitted."""
 
-    def coverage(self) -> dict[str, list[tuple[float, float]]]:
-        """By quantity: promised shares of observations, and the shares that calibrated intervals hold."""
-        found = {"energies": self.after.observed_energies(), "forces": self.after.observed_forces()}
-        calibration = self.calibration or EnergyForcesCalibration()
-        given = [share for share in PRINTED_COVERAGES if share <= calibration.largest_coverage]
-        widths = {share: calibration.interval_widths(share) for share in given}
-        held = {
-            name: [(share, _held(each, width[number])) for share, width in widths.items()]
-            for number, (name, each) in enumerate(found.items())
-            if each is not None
-        }
-        if self.pairs is not None and len(self.pairs):
-            differences = [(share, self.pairs.held(calibration.difference_width(share))) for share in widths]
-            held["differences of energies"] = differences
-        return held
-
+    @cached_property
     def evaluations(self) -> tuple[Evaluation, Evaluation]:
         """Metrics before and after."""
         return summarise(self.before), summarise(self.after)
 
+    def coverage(self) -> dict[str, list[CoverageChange]]:
+        """Observed coverage of intervals before and after calibration, by quantity."""
+        calibration = self.calibration or EnergyForcesCalibration()
+        given = [nominal for nominal in PRINTED_COVERAGES if nominal <= calibration.largest_coverage]
+        found = {
+            "energies": (self.before.observed_energies(), self.after.observed_energies()),
+            "forces": (self.before.observed_forces(), self.after.observed_forces()),
+        }
+        changes = {
+            name: [
+                CoverageChange(c, _held(old, normal_width(c)), _held(new, calibration.interval_widths(c)[number]))
+                for c in given
+            ]
+            for number, (name, (old, new)) in enumerate(found.items())
+            if old is not None and new is not None
+        }
+        if self.pairs is not None and len(self.pairs):
+            changes["energy differences"] = [
+                CoverageChange(c, self.pairs.held(normal_width(c)), self.pairs.held(calibration.difference_width(c)))
+                for c in given
+            ]
+        return changes
+
+    def __str__(self) -> str:
+        """What was fitted, metrics and coverage before and after, and remarks."""
+        return "\n".join([self.text(), *(f"note: {remark}" for remark in self.remarks)])
+
+    __repr__ = __str__
+
+    def text(self) -> str:
+        """The same without remarks."""
+        from huefield.evaluation.report.tables import markdown_table
+
+        fitted = f"Calibration ({self.method}) fitted to {self.fitted_to} structures"
+        lines = [f"{fitted}; metrics of the {len(self.after)} others:", markdown_table(self.evaluations)]
+        for name, changes in self.coverage().items():
+            shares = ", ".join(f"{100 * c.nominal:g} %: {100 * c.before:.0f} → {100 * c.after:.0f} %" for c in changes)
+            count = f" ({len(self.pairs)} pairs)" if name == "energy differences" and self.pairs is not None else ""
+            lines.append(f"Coverage of intervals of {name}{count}, before → after: {shares}")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from huefield.evaluation.report.notebook import calibration_html
+
+        return calibration_html(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CalibratedModel:
+    """A calibrated ensemble, with a comparison of its uncertainties before and after.
+
+    ``huefield.Calculator``, ``huefield.evaluate`` and all other functions that take a model accept it.
+    """
+
+    ensemble: Ensemble
+    check: CalibrationCheck
+
+    def save(self, path: str | Path) -> None:
+        """Write the ensemble with its calibration to a model file."""
+        save(self.ensemble, path)
+
+    def __str__(self) -> str:
+        return str(self.check)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.check._repr_html_()
+
 
 def calibrate(
-    ensemble: Ensemble,
-    part: Part,
+    model: ModelSource,
+    data: DataSource | None = None,
     method: Method = "isotonic",
     *,
+    part: str | None = None,
+    reader: ReaderConfig | None = None,
     group_size: int | None = None,
     fit_fraction: float = 0.5,
     seed: int = 0,
     report: OnProgress = lambda done, total: None,
-) -> tuple[Ensemble, CalibrationResult]:
-    """The ensemble with calibrated variances, whatever calibration it had before.
+) -> CalibratedModel:
+    """Calibrate the uncertainties of a model; a calibration that it has is replaced.
 
     Args:
-        ensemble: the model.
-        part: labelled structures that it was not trained on.
-        method: how variances are mapped; ``gamma`` changes γ of the noise model instead.
+        model: an ensemble, a model file, or the result of ``huefield.train``.
+        data: labelled structures that the model was not trained on: ASE atoms, files, a store, or the folder of a run;
+            None for the validation data of the result of ``huefield.train``.
+        method: kind of the map of variances; ``gamma`` changes γ of the noise model instead.
+        part: name of the part, if ``data`` is the folder of a run; None for ``validation``.
+        reader: how to read ``data``; None to find out.
         group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
-        fit_fraction: how much of the structures, drawn at random, is fitted to; the others show what it is worth.
-        seed: of the draw.
-        report: is told how far the predictions are.
+        fit_fraction: share of the structures, drawn at random, for the fit; the others are for the comparison.
+        seed: seed of the draw.
+        report: receives the number of predicted structures and the number of all.
     """
+    ensemble = open_model(model)
     if method == "gamma":
         require_gamma(ensemble)
+    structures = open_data(
+        _validation(model) if data is None else data, part=part, usual_part="validation", reader=reader
+    )
     plain = ensemble.with_calibration(None)
-    before = predict_part(plain, part, "before", report)
+    before = predict_part(plain, structures, "before", report)
     require_comparable(before)
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "gamma":
-        gamma = _fitted_gamma(plain, part, before, fitted)
-        changed, remarks = with_gamma_times(plain, gamma.factor), [f"γ times {gamma.factor:.4g}", gamma.remark]
+        doubled = predict_part(with_gamma_times(plain, 2.0), structures, "twice γ")
+        gamma = fit_gamma(before.select(fitted), doubled.select(fitted))
+        changed, remarks = (
+            with_gamma_times(plain, gamma.factor),
+            [f"γ is multiplied by {gamma.factor:.4g}", gamma.remark],
+        )
     else:
         fit = fit_calibration(before.select(fitted), method, group_size)
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
         changed = _with_differences(changed, before.select(fitted).structures, report)
-    after = predict_part(changed, part, "after", report)
+    after = predict_part(changed, structures, "after", report)
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
-        remarks.append("the calibration that the model had is replaced; before is without it")
-    rest = (before.select(~fitted), after.select(~fitted))
-    told = tuple(remark for remark in (*remarks_on(before), *remarks, *_worse(*rest, method)) if remark)
+        remarks.append("the old calibration of the model is replaced; metrics before are without it")
+    rest = before.select(~fitted), after.select(~fitted)
+    told = _remarks(before, remarks, rest, method)
     has_pairs = changed.calibration is not None and changed.calibration.differences is not None
     pairs = energy_pairs(changed, rest[0].structures, report=report) if has_pairs else None
-    return changed, CalibrationResult(*rest, int(fitted.sum()), told, changed.calibration, pairs)
-
-
-def _with_differences(ensemble: Ensemble, block: Block, report: OnProgress) -> Ensemble:
-    """The calibrated ensemble with what is left to calibrate of differences, where there are enough pairs to know."""
-    assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
-    differences = fit_differences(energy_pairs(ensemble, block, report=report))
-    return ensemble.with_calibration(ensemble.calibration.model_copy(update={"differences": differences}))
+    return CalibratedModel(
+        changed, CalibrationCheck(method, *rest, int(fitted.sum()), told, changed.calibration, pairs)
+    )
 
 
 def calibrate_predictions(
@@ -128,8 +210,8 @@ def calibrate_predictions(
     group_size: int | None = None,
     fit_fraction: float = 0.5,
     seed: int = 0,
-) -> tuple[EnergyForcesCalibration, CalibrationResult]:
-    """A calibration of predictions that any code has made; arguments as of :func:`calibrate`."""
+) -> tuple[EnergyForcesCalibration, CalibrationCheck]:
+    """Calibrate predictions of any code; arguments as for :func:`calibrate`."""
     if method == "gamma":
         raise HuefieldError(
             "γ is a parameter of a noise model: it can be fitted to a model, not to predictions in a file"
@@ -139,151 +221,54 @@ def calibrate_predictions(
     fit = fit_calibration(predictions.select(fitted), method, group_size)
     rest = replace(predictions.select(~fitted), name="before")
     after = replace(rest.calibrated(fit.calibration), name="after")
-    told = (*remarks_on(predictions), *fit.remarks, *_worse(rest, after, method))
-    return fit.calibration, CalibrationResult(rest, after, int(fitted.sum()), told, fit.calibration)
+    told = _remarks(predictions, fit.remarks, (rest, after), method)
+    return fit.calibration, CalibrationCheck(method, rest, after, int(fitted.sum()), told, fit.calibration)
 
 
-def typical_of(predictions: Predictions, source: str) -> TypicalUncertainty | None:
-    """What the uncertainty of these predictions of a model is like; None where it does not know its parts."""
-    energy, forces = predictions.energy, predictions.forces
-    if energy is None or forces is None or energy.aleatoric_var is None or forces.aleatoric_var is None:
-        return None
-    if energy.epistemic_var is None or forces.epistemic_var is None:
-        return None
-    return TypicalUncertainty.of(
-        {"total": energy.variance, "aleatoric": energy.aleatoric_var, "epistemic": energy.epistemic_var},
-        {"total": forces.variance, "aleatoric": forces.aleatoric_var, "epistemic": forces.epistemic_var},
-        predictions.structures.owners,
-        source,
-    )
+def _validation(model: object) -> Part:
+    found = getattr(model, "validation", None)
+    if not isinstance(found, Part):
+        raise HuefieldError(
+            "there are no data to calibrate with: give labelled structures that the model was not trained on, as in "
+            "calibrate(model, 'validation.xyz')"
+        )
+    return found
+
+
+def _remarks(
+    predictions: Predictions,
+    fit_remarks: list[str] | tuple[str, ...],
+    rest: tuple[Predictions, Predictions],
+    method: Method,
+) -> tuple[str, ...]:
+    """All remarks on a calibration. A conformal one does not aim at the likelihood."""
+    told = [*remarks_on(predictions), *fit_remarks]
+    told += [CONFORMAL_REMARK] if method == "conformal" else worse_remarks(*rest)
+    told += [] if method == "gamma" else [COHERENCE_REMARK]
+    return tuple(remark for remark in told if remark)
+
+
+def _with_differences(ensemble: Ensemble, block: Block, report: OnProgress) -> Ensemble:
+    """The calibrated ensemble with a calibration of energy differences, if there are enough pairs."""
+    assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
+    differences = fit_differences(energy_pairs(ensemble, block, report=report))
+    return ensemble.with_calibration(ensemble.calibration.model_copy(update={"differences": differences}))
 
 
 def _held(found: Observed, width: float) -> float:
     noisy = found.variance > 0
+    if not noisy.any():
+        return float("nan")
     return float(np.mean(np.abs(found.error[noisy]) <= width * np.sqrt(found.variance[noisy])))
 
 
-@dataclass(frozen=True)
-class Fit:
-    """A calibration, and what to know about it."""
-
-    calibration: EnergyForcesCalibration
-    remarks: tuple[str, ...]
-
-
-def fit_calibration(
-    predictions: Predictions, method: Literal["isotonic", "scale", "conformal"], group_size: int | None = None
-) -> Fit:
-    """Fit energies and forces separately; what there is too little of is left as it is, with a remark.
-
-    Args:
-        predictions: of structures that the model was not trained on.
-        method: how variances are mapped.
-        group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
-    """
-    found = {"energies": predictions.observed_energies(), "forces": predictions.observed_forces()}
-    if not any(found.values()):
-        raise HuefieldError(
-            "there is nothing to calibrate with: no energy and no force was both predicted and observed"
-        )
-    fits: dict[str, CalibrationConfig | None] = {}
-    remarks = []
-    for name, observed in found.items():
-        try:
-            fits[name] = None if observed is None else _fitted(observed, method, group_size, of_atoms=name == "forces")
-        except ValueError as fault:
-            fits[name] = None
-            remarks.append(f"{name} are not calibrated: {fault}")
-    if not any(fits.values()):
-        raise HuefieldError("; ".join(remarks))
-    remarks += [f"{name}: {fit.remark}" for name, fit in fits.items() if fit is not None and fit.remark]
-    return Fit(EnergyForcesCalibration(energy=fits["energies"], forces=fits["forces"]), tuple(remarks))
-
-
-def require_comparable(predictions: Predictions) -> None:
-    """Raise if units or levels of theory of predictions and reference seem to differ: error bars would cover that."""
-    remark = unit_remark(predictions)
-    if remark:
-        raise HuefieldError(f"{remark} Calibrate with data in the units of the predictions, eV and eV/Å")
-    shifted = theory_remark(predictions)
-    if shifted:
-        raise HuefieldError(f"{shifted}. Calibrate with data of the model's own level")
-
-
-def _worse(before: Predictions, after: Predictions, method: Method) -> list[str]:
-    """Where the calibration did harm to what it was not fitted to. Conformal ones are not after the likelihood."""
-    pairs = {
-        "energies": (before.observed_energies(), after.observed_energies()),
-        "forces": (before.observed_forces(), after.observed_forces()),
-    }
-    return [
-        f"{name}: on the others the likelihood got worse (NLL {old:.3g} → {new:.3g}): too few data to calibrate with?"
-        for name, (first, last) in pairs.items()
-        if first is not None and last is not None and method != "conformal"
-        for old, new in [(_nll(first), _nll(last))]
-        if new > old + WORSE
-    ]
-
-
-def _nll(found: Observed) -> float:
-    noisy = found.variance > 0
-    return gaussian_nll(found.error[noisy], found.variance[noisy]) if noisy.any() else np.nan
-
-
-def _fitted(found: Observed, method: str, group_size: int | None, *, of_atoms: bool) -> CalibrationConfig:
-    if method == "scale":
-        return ScaleCalibration.fit(found.variance, found.error)
-    if method == "conformal":
-        return ConformalCalibration.fit(found.variance, found.error, found.structure)
-    level = isotropic_var(found.variance.reshape(-1, 3)).ravel() if of_atoms else found.variance
-    noisy = found.variance > 0
-    # Of an atom whose three variances differ, errors in units of its level: they have the factor that is looked for.
-    error = found.error[noisy] * np.sqrt(level[noisy] / found.variance[noisy])
-    return IsotonicCalibration.fit(level[noisy], error, group_size=group_size, structure=found.structure[noisy])
-
-
 def _drawn(count: int, fraction: float, seed: int) -> Bool[np.ndarray, " n"]:
-    """Which structures to fit to."""
+    """Mask of the structures for the fit."""
     if count < FEWEST_STRUCTURES:
-        raise HuefieldError(f"{count} structures are too few to calibrate with: it takes {FEWEST_STRUCTURES} at least")
+        raise HuefieldError(f"{count} structures are too few for a calibration, which needs {FEWEST_STRUCTURES}")
     if not 0 < fraction < 1:
-        raise HuefieldError(f"the fraction to fit to lies between 0 and 1, but is {fraction:g}")
+        raise HuefieldError(f"the fraction of structures for the fit must lie between 0 and 1, but is {fraction:g}")
     size = int(np.clip(round(fraction * count), 2, count - 2))
     drawn = np.zeros(count, bool)
     drawn[np.random.default_rng(seed).permutation(count)[:size]] = True
     return drawn
-
-
-def require_gamma(ensemble: Ensemble) -> None:
-    """Raise unless the noise model has a γ."""
-    if not isinstance(ensemble.members.noise, ColoredNoise):
-        kind = getattr(ensemble.members.noise.config, "kind", "another")
-        raise HuefieldError(
-            f"the noise model is {kind}, which has no γ to fit: use --method isotonic, scale or conformal"
-        )
-
-
-def _fitted_gamma(
-    ensemble: Ensemble, part: Part, before: Predictions, fitted: Bool[np.ndarray, " n"]
-) -> GammaCalibration:
-    doubled = predict_part(with_gamma_times(ensemble, 2.0), part, "twice γ")
-    return fit_gamma(before.select(fitted), doubled.select(fitted))
-
-
-def fit_gamma(before: Predictions, doubled: Predictions) -> GammaCalibration:
-    """The factor of γ. Variances are linear in it: what a second γ adds, the first one is.
-
-    Args:
-        before: predictions of a model.
-        doubled: the same with twice its γ, as :func:`with_gamma_times` makes it.
-    """
-    once, twice = before.observed_forces(), doubled.observed_forces()
-    if once is None or twice is None:
-        raise HuefieldError("γ is fitted to forces, but no structure has any")
-    gamma_var = np.maximum(twice.variance - once.variance, 0.0)
-    return GammaCalibration.fit(gamma_var, np.maximum(once.variance - gamma_var, 0.0), once.error)
-
-
-def with_gamma_times(ensemble: Ensemble, factor: float) -> Ensemble:
-    """The ensemble, of colored noise, with another γ."""
-    return ensemble.map_noise(lambda noise: noise.with_gamma_times(factor))  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Compare predictions with what was observed: metrics, tables, figures, and a page to look at."""
+"""Evaluate models or predictions: metrics, tables, figures, and a report page."""
 
 import json
 import tempfile
@@ -8,86 +8,107 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from huefield.data.dataset import Part
+from huefield.data.opening import DataSource, open_data
+from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
+from huefield.evaluation.report.notebook import evaluations_html
 from huefield.evaluation.report.page import write_report
 from huefield.evaluation.report.tables import latex_table, markdown_table
 from huefield.evaluation.slices import Evaluation, summarise
-from huefield.model import modelfile
-from huefield.predict import (
-    OnProgress,
-    differing_structures,
-    predict_part,
-    remarks_on,
-    write_predictions,
-)
+from huefield.model.ensemble import Ensemble
+from huefield.model.modelfile import HasEnsemble, ModelSource, open_model
+from huefield.predict import OnProgress, differing_structures, predict_part, remarks_on, write_predictions
 from huefield.predict.names import names_of
 from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.support.folders import folder_for_results
+from huefield.support.names import file_stems
 
 METRICS = "metrics.json"
 REPORT = "report.html"
 FIGURES = "figures"
 RESAMPLES = 200
-"""Of structures, for confidence intervals."""
+"""Number of resamples for confidence intervals."""
+BINS = 10
+"""Number of bins of reliability diagrams."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EvaluationResult:
-    """What was found about one or more models, and where it was written."""
+    """Metrics of one or more models, and the files that were written. Printing it shows the table of metrics."""
 
     evaluations: tuple[Evaluation, ...]
+    """One evaluation per model."""
     table: str
+    """Markdown table of the metrics."""
     remarks: tuple[str, ...]
     files: tuple[Path, ...]
-    """The page first; none where nothing was to be written."""
+    """The report page first; empty if nothing was written."""
+
+    def __str__(self) -> str:
+        return "\n".join([self.table, *(f"note: {remark}" for remark in self.remarks)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return evaluations_html(self.evaluations, self.remarks)
 
 
 def evaluate(
-    models: Sequence[str | Path] | str | Path,
-    part: Part,
-    out: Path | None = None,
+    models: ModelSource | Sequence[ModelSource],
+    data: DataSource,
+    out: str | Path | None = None,
     *,
-    bins: int = 10,
+    part: str | None = None,
+    reader: ReaderConfig | None = None,
+    bins: int = BINS,
     resamples: int = RESAMPLES,
     members: bool = False,
     report: Callable[[str], OnProgress] = lambda name: lambda done, total: None,
 ) -> EvaluationResult:
-    """Predict labelled structures with one or more models, and say how good predictions and error bars are.
+    """Evaluate predictions and uncertainties of one or more models on labelled structures.
+
+    Structures with unknown elements are skipped; the rest are evaluated.
 
     Args:
-        models: model files.
-        part: the structures, as :func:`huefield.data.open_part` gives them.
-        out: folder for metrics, tables, predictions, figures and the page; None to write nothing.
-        bins: of reliability diagrams.
-        resamples: of structures, for confidence intervals; zero for none.
-        members: whether what each member says is among the predictions that are written.
-        report: given the name of a model, what is told how far its predictions are.
+        models: ensembles, model files, or results of ``huefield.train`` and ``huefield.calibrate``.
+        data: labelled structures: ASE atoms, files, a store, or the folder of a run.
+        out: folder for metrics, tables, predictions, figures and the report page; None to write nothing.
+        part: name of the part, if ``data`` is the folder of a run; None for ``test``.
+        reader: how to read ``data``; None to find out.
+        bins: number of bins of reliability diagrams.
+        resamples: number of resamples for confidence intervals; zero for none.
+        members: whether the written predictions contain those of each ensemble member.
+        report: receives the name of a model and returns a function that receives the progress of its predictions.
     """
-    paths = [Path(models)] if isinstance(models, str | Path) else [Path(path) for path in models]
-    with _ready(out):
-        loaded = [modelfile.load(path) for path in paths]
+    sources = [models] if isinstance(models, Ensemble | str | Path | HasEnsemble) else list(models)
+    if not sources:
+        raise HuefieldError("there is no model to evaluate: the list is empty")
+    folder = None if out is None else Path(out)
+    with _ready(folder):
+        structures = open_data(data, part=part, usual_part="test", reader=reader)
+        loaded = [open_model(source) for source in sources]
         found = [
-            predict_part(ensemble, part, name, report(name), members=members)
-            for name, ensemble in zip(names_of(paths), loaded, strict=True)
+            predict_part(ensemble, structures, name, report(name), members=members)
+            for name, ensemble in zip(_names(sources), loaded, strict=True)
         ]
-        return evaluate_predictions(found, out, source=part.name, bins=bins, resamples=resamples)
+        return evaluate_predictions(found, folder, source=structures.name, bins=bins, resamples=resamples)
 
 
 def evaluate_predictions(
-    found: Sequence[Predictions], out: Path | None, *, source: str, bins: int = 10, resamples: int = RESAMPLES
+    found: Sequence[Predictions], out: Path | None, *, source: str, bins: int = BINS, resamples: int = RESAMPLES
 ) -> EvaluationResult:
-    """The same for predictions that are there already.
+    """Evaluate predictions of any code.
 
     Args:
         found: predictions of each model for the same structures.
         out: see :func:`evaluate`.
-        source: what the structures are, for headings.
+        source: name of the structures, for headings.
         bins: see :func:`evaluate`.
         resamples: see :func:`evaluate`.
     """
-    predictions = _with_names_of_their_own(found)
+    predictions = _with_unique_names(found)
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
     differing = differing_structures(predictions)
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
@@ -101,12 +122,20 @@ def evaluate_predictions(
     return EvaluationResult(evaluations, table, remarks, files)
 
 
+def _names(sources: Sequence[ModelSource]) -> list[str]:
+    """Names of models: from their files, or "model" for those in memory."""
+    files = [Path(each) if isinstance(each, str | Path) else getattr(each, "model", None) for each in sources]
+    known = [file for file in files if isinstance(file, Path)]
+    names = iter(names_of(known))
+    return [next(names) if isinstance(file, Path) else "model" for file in files]
+
+
 def _ready(out: Path | None) -> AbstractContextManager[None]:
     return nullcontext() if out is None else folder_for_results(out)
 
 
-def _with_names_of_their_own(found: Sequence[Predictions]) -> list[Predictions]:
-    """The same with numbers behind repeated names, which files and rows are told apart by."""
+def _with_unique_names(found: Sequence[Predictions]) -> list[Predictions]:
+    """Predictions with numbers after repeated names, since names distinguish rows and files."""
     seen: Counter[str] = Counter()
     result = []
     for each in found:
@@ -124,7 +153,7 @@ def _write(
     remarks: tuple[str, ...],
     source: str,
 ) -> tuple[Path, ...]:
-    """Write everything beside the folder, then move it there: an interruption leaves what was there before."""
+    """Write everything into a temporary folder, then move it: an interruption leaves the old files."""
     plain = {"source": source, "remarks": remarks, "models": [each.as_dict() for each in evaluations]}
     notes = (f"{len(predictions[0])} structures of {source}.", *remarks)
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as folder:
@@ -134,15 +163,15 @@ def _write(
         write_bytes(new / METRICS, (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
         write_bytes(new / "table.md", markdown_table(evaluations).encode())
         write_bytes(new / "table.tex", latex_table(evaluations).encode())
-        for each in predictions:
-            write_predictions(new / f"predictions-{each.name.replace('/', '-')}.extxyz", each)
+        for each, stem in zip(predictions, file_stems(each.name for each in predictions), strict=True):
+            write_predictions(new / f"predictions-{stem}.extxyz", each)
         _move(new, out)
     own = sorted(path for path in out.glob("predictions-*.extxyz"))
     return (out / REPORT, out / METRICS, out / "table.md", out / "table.tex", *own, out / FIGURES)
 
 
 def _move(new: Path, out: Path) -> None:
-    """Put files in place of those of an earlier evaluation; whatever else is there stays."""
+    """Replace the files of an earlier evaluation; other files stay."""
     drawn = (out / FIGURES / f"{name}.{kind}" for name in CAPTIONS for kind in KINDS)
     for old in (*out.glob("predictions-*.extxyz"), *drawn):
         old.unlink(missing_ok=True)

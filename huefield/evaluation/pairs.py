@@ -1,4 +1,4 @@
-"""Differences of energies within the groups of some data, beside what was observed."""
+"""Energy differences between structures of one group, predicted and observed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from huefield.model.calibration import ConformalCalibration
 from huefield.model.ensemble import Ensemble
 
 MOST_PAIRS = 300
-"""Of one group, drawn at random, so that no group outweighs all others."""
+"""Largest number of pairs of one group (drawn at random), so that no group dominates."""
 MOST_PAIRS_IN_ALL = 5000
-"""As each takes some milliseconds."""
+"""Largest number of all pairs, each of which takes some milliseconds."""
 FEWEST_PAIRS, FEWEST_STRUCTURES = 50, 30
-"""To calibrate with. Pairs share structures: many of them may be about very few errors."""
+"""Smallest numbers for a calibration. Pairs share structures, so that many pairs may contain few errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,20 +23,20 @@ class EnergyPairs:
     """Pairs of structures of the same atoms and the same group."""
 
     error: Float[np.ndarray, " n"]
-    """Predicted less true difference, [eV]."""
+    """Predicted minus true difference, [eV]."""
     deviation: Float[np.ndarray, " n"]
-    """Its standard deviation by the covariance of both energies."""
+    """Standard deviation of the difference from the covariance of both energies."""
     independent: Float[np.ndarray, " n"]
-    """What it would be, were errors independent."""
+    """Standard deviation of the difference for independent errors."""
     groups: tuple[str, ...]
     structures: int
-    """How many there are in these pairs."""
+    """Number of structures in these pairs."""
 
     def __len__(self) -> int:
         return len(self.error)
 
     def held(self, width: float) -> float:
-        """The share of differences within so many standard deviations."""
+        """Fraction of differences within ``width`` standard deviations."""
         return float(np.mean(np.abs(self.error) <= width * self.deviation))
 
 
@@ -47,13 +47,13 @@ def energy_pairs(
     seed: int = 0,
     report: Callable[[int, int], None] = lambda done, total: None,
 ) -> EnergyPairs:
-    """Compare the energies of structures within each group.
+    """Compare energy differences within each group.
 
     Args:
-        ensemble: the model; any calibration of differences is left aside.
-        block: structures; those without an energy are left out.
-        seed: of the draw where there are very many pairs.
-        report: is told how many structures are predicted, and of how many.
+        ensemble: the model; its calibration of differences is ignored.
+        block: structures; those without an energy are ignored.
+        seed: seed of the draw if there are very many pairs.
+        report: receives the number of predicted structures and the number of all.
     """
     labelled = block.select(block.has_energy)
     drawn = drawn_pairs(labelled, np.random.default_rng(seed))
@@ -75,10 +75,9 @@ def energy_pairs(
 
 
 def fit_differences(pairs: EnergyPairs) -> ConformalCalibration | None:
-    """Widths of intervals of differences; None where there are too few pairs or structures, or where nothing varies.
+    """Widths of the intervals of differences; None with too few pairs or structures, or without any error.
 
-    Pairs are not independent, so that these quantiles promise nothing, unlike those of :class:`ConformalCalibration`
-    for structures of their own.
+    Pairs are not independent, so that these intervals have no guaranteed coverage.
     """
     noisy = pairs.deviation > 0
     if noisy.sum() < FEWEST_PAIRS or pairs.structures < FEWEST_STRUCTURES or not pairs.error[noisy].any():
@@ -87,11 +86,11 @@ def fit_differences(pairs: EnergyPairs) -> ConformalCalibration | None:
 
 
 def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
-    """Numbers of structures of one group and composition; some pairs of them, where there are very many."""
+    """Indices of pairs of structures with equal group and composition; a random selection if there are very many."""
     found = [np.zeros((0, 2), np.int64)]
     for members in _groups(block):
         count = len(members) * (len(members) - 1) // 2
-        # Pair number i + j (j − 1) / 2 has i < j. A list of all pairs would not always fit into the memory.
+        # Pair number i + j (j − 1) / 2 has i < j. A list of all pairs might not fit into memory.
         numbers = np.sort(rng.choice(count, min(count, MOST_PAIRS), replace=False)) if count else np.zeros(0, np.int64)
         second = np.floor(0.5 + np.sqrt(0.25 + 2 * numbers)).astype(np.int64)
         first = numbers - second * (second - 1) // 2
@@ -101,7 +100,7 @@ def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"
 
 
 def _groups(block: Block) -> list[Int[np.ndarray, " m"]]:
-    """Structures by group and composition."""
+    """Indices of structures by group and composition."""
     found: dict[tuple[str, bytes], list[int]] = {}
     for index in range(len(block)):
         numbers = np.sort(block[index].atomic_numbers).tobytes()

@@ -10,7 +10,9 @@ from huefield.model.ensemble import Ensemble as Ensemble
 from huefield.model.forcefield import ForceField as ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration as EnergyForcesCalibration
 from huefield.model.modelfile import ModelFileError as ModelFileError
+from huefield.model.modelfile import ModelSource as ModelSource
 from huefield.model.modelfile import load as load
+from huefield.model.modelfile import open_model as open_model
 from huefield.model.modelfile import save as save
 from huefield.model.prediction import Prediction as Prediction
 from huefield.model.typical import TypicalUncertainty as TypicalUncertainty

@@ -20,7 +20,7 @@ import json
 import re
 from pathlib import Path
 from statistics import mode
-from typing import TypeVar
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -49,6 +49,19 @@ version 1 refuse instead of ignoring the calibration; all others are written as 
 PRECISIONS = ("float32", "float64")
 SWAPPED = "if it has structures, check the order of the arguments: the model comes before the data"
 COPY_AGAIN = "copy the file again from its source, or train the model again"
+
+
+@runtime_checkable
+class HasEnsemble(Protocol):
+    """An object with an ensemble: the result of a training or of a calibration, or a calculator."""
+
+    @property
+    def ensemble(self) -> Ensemble:
+        """The model."""
+
+
+ModelSource: TypeAlias = Ensemble | str | Path | HasEnsemble
+"""A model, its file, or an object that has it."""
 
 
 class ModelFileError(HuefieldError):
@@ -116,6 +129,24 @@ def load(
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
     ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", EnergyForcesCalibration))
     return ensemble.with_typical(_entry(path, metadata, "typical", TypicalUncertainty))
+
+
+def open_model(model: ModelSource, *, dtype: str | None = None) -> Ensemble:
+    """The ensemble of a model.
+
+    Args:
+        model: an ensemble, a model file, or an object with an ``ensemble``, such as the result of ``huefield.train``.
+        dtype: for files, see :func:`load`.
+    """
+    if isinstance(model, str | Path):
+        return load(model, dtype=dtype)
+    ensemble = model if isinstance(model, Ensemble) else getattr(model, "ensemble", None)
+    if not isinstance(ensemble, Ensemble):
+        raise HuefieldError(
+            "a model is an ensemble, a model file, or the result of huefield.train or huefield.calibrate, not "
+            f"{type(model).__name__}"
+        )
+    return ensemble
 
 
 def _atom_energies(path: Path, text: str) -> dict[int, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from huefield import __version__
-from huefield.evaluation.calibrate import fit_calibration, fit_gamma, with_gamma_times
+from huefield.evaluation.fits import fit_calibration, fit_gamma, with_gamma_times
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.summaries import MetricSummary
 from huefield.model.ensemble import Ensemble

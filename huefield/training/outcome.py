@@ -18,7 +18,7 @@ import numpy as np
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes
 from huefield.data.dataset import Part, Parts
-from huefield.evaluation.calibrate import typical_of
+from huefield.evaluation.fits import typical_of
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save

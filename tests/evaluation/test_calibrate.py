@@ -1,15 +1,18 @@
 """Calibration of models and of predictions, judged on structures that were not fitted to."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ase.io
 import jax
 import numpy as np
 import pytest
 
+import huefield
 from huefield.data.dataset import Part, open_part
-from huefield.evaluation.calibrate import calibrate, calibrate_predictions, fit_calibration
+from huefield.evaluation.calibrate import COHERENCE_REMARK, CONFORMAL_REMARK, calibrate, calibrate_predictions
+from huefield.evaluation.fits import fit_calibration
 from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
@@ -17,6 +20,7 @@ from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict import predict_part, remarks_on
 from huefield.predict.marginals import Marginals
 from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
 from tests.training.helpers import POTENTIAL, write_waters
 
 
@@ -46,8 +50,9 @@ def predictions(colored: Ensemble, part: Part) -> Predictions:
 @pytest.mark.parametrize(("method", "kind"), [("isotonic", IsotonicCalibration), ("scale", ScaleCalibration)])
 def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part, method: Any, kind: type) -> None:
     """They were several times too small."""
-    changed, done = calibrate(colored, part, method)
-    before, after = done.evaluations()
+    found = calibrate(colored, part, method)
+    changed, done = found.ensemble, found.check
+    before, after = done.evaluations
     assert before.forces.rzv > 10
     assert after.forces.rzv == pytest.approx(1, abs=0.3)
     assert after.energy.rzv == pytest.approx(1, abs=0.3)
@@ -59,21 +64,25 @@ def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part,
 
 
 def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
-    changed, done = calibrate(colored, part)
-    assert done.remarks == ("energies: 60 errors are too few for more than a factor",)
-    assert changed.calibration.forces.outside == "ratio"
+    found = calibrate(colored, part)
+    few = "energies: 60 errors are too few for more than a factor"
+    assert found.check.remarks == (few, COHERENCE_REMARK)
+    assert found.ensemble.calibration.forces.outside == "ratio"
 
 
 @pytest.mark.slow
 def test_an_earlier_calibration_is_replaced(colored: Ensemble, part: Part) -> None:
     wrong = colored.with_calibration(EnergyForcesCalibration(forces=ScaleCalibration(factor=1e6)))
-    assert calibrate(wrong, part, "scale")[0].calibration == calibrate(colored, part, "scale")[0].calibration
+    again, first = (calibrate(each, part, "scale") for each in (wrong, colored))
+    assert again.ensemble.calibration == first.ensemble.calibration
 
 
 def test_gamma_alone(colored: Ensemble, part: Part) -> None:
     """Energies stay as they are, forces stay their derivatives, and the model has no other calibration."""
-    changed, done = calibrate(colored, part, "gamma")
-    before, after = done.evaluations()
+    found = calibrate(colored, part, "gamma")
+    changed, done = found.ensemble, found.check
+    before, after = done.evaluations
+    assert COHERENCE_REMARK not in done.remarks
     assert changed.calibration is None
     assert after.forces.rzv == pytest.approx(1, abs=0.15)
     np.testing.assert_allclose(done.after.energy.variance, done.before.energy.variance, rtol=1e-5)
@@ -85,13 +94,13 @@ def test_gamma_alone(colored: Ensemble, part: Part) -> None:
 
 @pytest.mark.parametrize("noise", ["vanilla", "white"])
 def test_gamma_of_a_noise_model_without_one(noise: str, part: Part) -> None:
-    with pytest.raises(ValueError, match=f"the noise model is {noise}, which has no γ to fit: use --method isotonic"):
+    with pytest.raises(ValueError, match=f"the noise model {noise} has no γ to fit: use the method isotonic"):
         calibrate(untrained(noise), part, "gamma")
 
 
 def test_predictions_of_any_code(predictions: Predictions) -> None:
     calibration, done = calibrate_predictions(predictions, "scale")
-    _, after = done.evaluations()
+    _, after = done.evaluations
     assert after.forces.rzv == pytest.approx(1, abs=0.15)
     np.testing.assert_allclose(
         predictions.calibrated(calibration).forces.variance, calibration.forces(predictions.forces.variance), rtol=1e-6
@@ -127,8 +136,8 @@ def test_what_is_missing_is_left_alone(predictions: Predictions) -> None:
 @pytest.mark.parametrize(
     ("count", "options", "message"),
     [
-        (3, {}, "3 structures are too few to calibrate with: it takes 4 at least"),
-        (120, {"fit_fraction": 1.0}, "the fraction to fit to lies between 0 and 1, but is 1"),
+        (3, {}, "3 structures are too few for a calibration, which needs 4"),
+        (120, {"fit_fraction": 1.0}, "the fraction of structures for the fit must lie between 0 and 1, but is 1"),
     ],
 )
 def test_too_little_is_said(predictions: Predictions, count: int, options: Any, message: str) -> None:
@@ -171,9 +180,9 @@ def test_a_calibration_that_does_harm_is_told_of(predictions: Predictions) -> No
     seldom = np.where(np.arange(40) % 10 == 0, 3.0, 0.01)  # where none of the large errors is fitted to, all seem small
     few = replace(some, energy=good, structures=replace(some.structures, energy=good.mean + seldom), forces=None)
     found = [calibrate_predictions(few, "scale", fit_fraction=0.25, seed=seed)[1].remarks for seed in range(20)]
-    told = [remark for remarks in found for remark in remarks if "the likelihood got worse" in remark]
+    told = [remark for remarks in found for remark in remarks if "got worse" in remark]
     assert told
-    assert all("energies: on the others" in remark and "too few data to calibrate with?" in remark for remark in told)
+    assert all("energies: the likelihood" in remark and "too few data" in remark for remark in told)
     assert len(told) < 20, "where it does none, nothing is said"
 
 
@@ -182,13 +191,65 @@ def test_left_out_structures_are_told(predictions: Predictions) -> None:
     assert "waters: 3 structures contain Xe; left out" in calibrate_predictions(some, "scale")[1].remarks
 
 
-def test_shares_that_intervals_hold(predictions: Predictions) -> None:
+def test_coverage_before_and_after(predictions: Predictions) -> None:
     _, done = calibrate_predictions(predictions, "conformal")
-    for shares in done.coverage().values():
-        assert [nominal for nominal, _ in shares] == [0.5, 0.68, 0.9, 0.95]
-        assert all(abs(held - nominal) < 0.25 for nominal, held in shares)
+    for changes in done.coverage().values():
+        assert [each.nominal for each in changes] == [0.5, 0.68, 0.9, 0.95]
+        assert all(abs(each.after - each.nominal) < 0.25 for each in changes)
+        assert changes[-1].before < 0.8, "error bars were several times too small"
     _, few = calibrate_predictions(predictions.select(np.arange(120) < 24), "conformal")
-    assert [nominal for nominal, _ in few.coverage()["forces"]] == [0.5, 0.68, 0.9]  # of 12 structures
+    assert [each.nominal for each in few.coverage()["forces"]] == [0.5, 0.68, 0.9]  # of 12 structures
+
+
+def test_conformal_coverage_is_promised_for_data_of_their_own_only(predictions: Predictions) -> None:
+    assert CONFORMAL_REMARK in calibrate_predictions(predictions, "conformal")[1].remarks
+    assert CONFORMAL_REMARK not in calibrate_predictions(predictions, "scale")[1].remarks
+
+
+def test_it_prints_what_was_fitted_and_what_changed(predictions: Predictions) -> None:
+    _, done = calibrate_predictions(predictions, "scale")
+    said = str(done)
+    assert said.startswith("Calibration (scale) fitted to 60 structures; metrics of the 60 others:\n")
+    assert "| before |" in said
+    assert "| after |" in said
+    assert "\nCoverage of intervals of forces, before → after: 50 %: " in said
+    assert said.endswith(f"note: {COHERENCE_REMARK}")
+    assert repr(done) == said
+    shown = done._repr_html_()
+    assert '<th scope="row">before</th>' in shown
+    assert "<p>Coverage of intervals of forces, before → after: 50 %: " in shown
+
+
+@dataclass(frozen=True)
+class Trained:
+    """As ``huefield.train`` returns it."""
+
+    ensemble: Ensemble
+    validation: Part
+
+
+def test_a_notebook_calibrates_what_it_has(colored: Ensemble, part: Part, tmp_path: Path) -> None:
+    """A trained model with its validation data; or a model file and atoms in memory. Calculators take the result."""
+    huefield.save(colored, tmp_path / "model.safetensors")
+    file = part.files[0]
+    atoms = ase.io.read(file, ":")
+    results = [
+        huefield.calibrate(Trained(colored, part), method="scale"),
+        huefield.calibrate(tmp_path / "model.safetensors", atoms, "scale"),
+        huefield.calibrate(str(tmp_path / "model.safetensors"), file, "scale"),
+    ]
+    assert len({each.ensemble.calibration.model_dump_json() for each in results}) == 1
+    results[0].save(tmp_path / "calibrated.safetensors")
+    assert huefield.load(tmp_path / "calibrated.safetensors").calibration == results[0].ensemble.calibration
+    calculator = huefield.Calculator(results[0])
+    found = calculator.get_property("energy_uncertainty", atoms[0])
+    assert found == pytest.approx(huefield.Calculator(results[0].ensemble).get_property("energy_uncertainty", atoms[0]))
+    assert str(results[0]) == str(results[0].check)
+
+
+def test_no_data_to_calibrate_with(colored: Ensemble) -> None:
+    with pytest.raises(HuefieldError, match="there are no data to calibrate with: give labelled structures"):
+        huefield.calibrate(colored)
 
 
 def test_no_variances_at_all(part: Part, tmp_path: Path) -> None:

@@ -60,13 +60,13 @@ def test_models_and_data_give_a_page(folder: Path, tmp_path: Path, predictions: 
     """A model as it was trained, and calibrated."""
     said = run("calibrate", folder / "mine.safetensors", folder / "waters.xyz", "--method", "scale")
     made = folder / "mine-calibrated.safetensors"
-    assert "Fitted to 60 structures; on the 60 others:" in said
+    assert "Calibration (scale) fitted to 60 structures; metrics of the 60 others:" in said
     assert f"Wrote {made}" in said
     assert huefield.load(made).calibration is not None
     assert huefield.load(folder / "mine.safetensors").calibration is None
     said = run("evaluate", folder / "mine.safetensors", made, folder / "waters.xyz", "--out", tmp_path / "out")
     assert "| mine |" in said
-    assert f"Look at {tmp_path / 'out' / 'report.html'}" in said
+    assert f"Open {tmp_path / 'out' / 'report.html'} in a browser" in said
     assert all((tmp_path / "out" / name).exists() for name in PAGE)
     assert "Calibration before and after" in (tmp_path / "out" / "report.html").read_text()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
@@ -93,7 +93,7 @@ def test_calibrating_predictions_of_any_code(predictions: Predictions, tmp_path:
     source = tmp_path / "mine.extxyz"
     write_predictions(source, predictions)
     said = run("calibrate", "--predictions", source, "--method", "scale", "--out", tmp_path / "better.extxyz")
-    assert f"Wrote {tmp_path / 'better.extxyz'}, and the map of the variances" in said
+    assert f"Wrote {tmp_path / 'better.extxyz'}, and the calibration of the variances" in said
     before, after = read_predictions(source), read_predictions(tmp_path / "better.extxyz")
     kept = EnergyForcesCalibration.model_validate_json((tmp_path / "better-calibration.json").read_text())
     assert isinstance(kept.forces, ScaleCalibration)
@@ -194,7 +194,7 @@ def test_a_file_in_place_of_a_folder(folder: Path, tmp_path: Path) -> None:
     said = run("evaluate", folder / "mine.safetensors", folder / "waters.xyz", "--out", tmp_path / "afile", fails=True)
     assert "is a file, but a folder is needed" in said
     said = run("evaluate", folder, folder / "waters.xyz", "--out", tmp_path / "out", fails=True)
-    assert "this is a folder; name the model file" in said
+    assert "this is a folder, but a model file is needed" in said
 
 
 def test_a_folder_that_was_made_for_nothing_goes_again(folder: Path, tmp_path: Path) -> None:
@@ -222,3 +222,49 @@ def test_models_of_one_name_are_told_apart(predictions: Predictions, tmp_path: P
     judged = evaluate_predictions([predictions, fewer], None, source="test", resamples=0)
     assert [each.name for each in judged.evaluations] == ["mine", "mine (2)"]
     assert judged.remarks[-1].startswith("the models are evaluated on different structures (mine 120, mine (2) 100)")
+
+
+EVIL = "a|b<script>/../x"
+
+
+def test_a_model_with_an_evil_name_stays_in_its_folder_and_cell(predictions: Predictions, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = [replace(predictions, name=EVIL), replace(predictions, name=EVIL.replace("|", "/"))]
+    result = evaluate_predictions(given, out, source="<b>", resamples=0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
+    names = [path.name for path in result.files if path.name.startswith("predictions-")]
+    assert names == ["predictions-a-b-script-..-x (2).extxyz", "predictions-a-b-script-..-x.extxyz"]
+    rows = [line for line in (out / "table.md").read_text().splitlines() if "script" in line]
+    assert all(line.count(" | ") == rows[0].count(" | ") for line in rows)
+    assert rows[0].startswith(r"| a\|b\<script\>/../x | ")
+    assert "<script>/" not in (out / "report.html").read_text()
+    assert "<script>" in json.loads((out / "metrics.json").read_text())["models"][0]["name"]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "calibrate"])
+def test_swapped_arguments_are_named(command: str, folder: Path, tmp_path: Path) -> None:
+    said = run(command, folder / "waters.xyz", folder / "mine.safetensors", "--out", tmp_path / "new", fails=True)
+    assert "check the order of the arguments" in said
+    assert "the model comes before the data" in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_notebook_evaluates_what_it_has(folder: Path, part: Part) -> None:
+    atoms, ensemble = ase.io.read(folder / "waters.xyz", ":"), huefield.load(folder / "mine.safetensors")
+    results = [
+        huefield.evaluate(ensemble, atoms, resamples=0),
+        huefield.evaluate(folder / "mine.safetensors", str(folder / "waters.xyz"), resamples=0),
+        huefield.evaluate([huefield.Calculator(ensemble), folder / "mine.safetensors"], part, resamples=0),
+    ]
+    first, second, both = results
+    assert [each.name for each in (*first.evaluations, *second.evaluations, *both.evaluations)] == [
+        "model",
+        "mine",
+        "model",
+        "mine",
+    ]
+    assert len({each.evaluations[0].forces.nll for each in results}) == 1
+    assert str(second) == repr(second) == second.table
+    assert '<th scope="row">mine</th>' in second._repr_html_()
+    with pytest.raises(huefield.HuefieldError, match="there is no model to evaluate"):
+        huefield.evaluate([], part)

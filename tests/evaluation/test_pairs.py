@@ -96,13 +96,14 @@ def test_too_few_pairs_say_nothing() -> None:
 
 
 def test_a_calibration_comes_with_differences(model: Ensemble, part: Part) -> None:
-    changed, done = calibrate(model, part, "scale")
+    found = calibrate(model, part, "scale")
+    changed, done = found.ensemble, found.check
     assert changed.calibration is not None
     assert changed.calibration.differences is not None
     assert changed.typical is not None
-    held = dict(done.coverage()["differences of energies"])
-    assert set(held) == {0.5, 0.68, 0.9, 0.95}
-    assert 0.3 < held[0.68] <= 1
+    changes = {each.nominal: each for each in done.coverage()["energy differences"]}
+    assert set(changes) == {0.5, 0.68, 0.9, 0.95}
+    assert 0.3 < changes[0.68].after <= 1
     assert done.pairs is not None
     a, b = part.block(np.array([0, 1]))[0], part.block(np.array([0, 1]))[1]
     plain = changed.with_calibration(changed.calibration.model_copy(update={"differences": None}))
@@ -114,7 +115,8 @@ def test_a_calibration_comes_with_differences(model: Ensemble, part: Part) -> No
 
 def test_too_few_structures_leave_differences_alone(model: Ensemble, part: Part) -> None:
     few = replace(part, indices=part.indices[:12])
-    changed, done = calibrate(model, few, "scale")
+    found = calibrate(model, few, "scale")
+    changed, done = found.ensemble, found.check
     assert changed.calibration is not None
     assert changed.calibration.differences is None
     assert "differences of energies" not in done.coverage()
@@ -125,7 +127,8 @@ def test_without_energies_forces_are_calibrated(model: Ensemble, tmp_path: Path)
     for atoms in frames:
         atoms.calc = SinglePointCalculator(atoms, forces=atoms.get_forces())
     write(tmp_path / "forces.xyz", frames, format="extxyz")
-    changed, done = calibrate(model, open_part("forces", [tmp_path / "forces.xyz"]), "scale")
+    found = calibrate(model, open_part("forces", [tmp_path / "forces.xyz"]), "scale")
+    changed, done = found.ensemble, found.check
     assert changed.calibration is not None
     assert changed.calibration.forces is not None
     assert changed.calibration.energy is changed.calibration.differences is None

@@ -555,3 +555,9 @@ def failing(step: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(os if step == "fsync" else Path, step, fail)
         yield
+
+
+@pytest.mark.usefixtures("as_users_run")
+def test_what_has_no_ensemble_is_no_model() -> None:
+    with pytest.raises(huefield.HuefieldError, match=r"a model is an ensemble, a model file, .*, not int"):
+        modelfile.open_model(3)  # type: ignore[arg-type]

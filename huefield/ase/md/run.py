@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from ase import Atoms
 
-from huefield.ase.calculator import Calculator, Model
+from huefield.ase.calculator import Calculator
 from huefield.ase.md.config import MDConfig
 from huefield.ase.md.dynamics import Dynamics, State
 from huefield.ase.md.figure import save_md_figure
@@ -19,6 +19,7 @@ from huefield.ase.md.start import degrees_of_freedom, prepared
 from huefield.ase.md.watch import Limits, Watch, deviations_in, measured
 from huefield.ase.thresholds import Threshold
 from huefield.core.structure import Precision
+from huefield.model.modelfile import ModelSource
 from huefield.support.errors import HuefieldError, NoPredictionError
 from huefield.support.files import alone_in, require_writable
 
@@ -75,7 +76,7 @@ class MDResult:
 
 def run_md(
     config: MDConfig,
-    model: Model | Calculator,
+    model: ModelSource | Calculator,
     start: Atoms,
     out: Path,
     *,
@@ -280,7 +281,7 @@ class _Run:
         return self._dynamics.step * self.config.timestep_fs
 
 
-def _calculator(model: Model | Calculator, precision: Precision) -> Calculator:
+def _calculator(model: ModelSource | Calculator, precision: Precision) -> Calculator:
     if not isinstance(model, Calculator):
         return Calculator(model, warn_above=None, precision=precision)
     found = model.evaluator.precision

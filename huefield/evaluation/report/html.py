@@ -178,6 +178,11 @@ def page_of(title: str, notes: Sequence[str], sections: Sequence[Section], viewe
     return template.render(title=title, notes=notes, sections=shown, viewer=viewer, style=_resource("report.css"))
 
 
+def fragment_of(blocks: Sequence[Block]) -> str:
+    """HTML of blocks, for a notebook."""
+    return _environment().get_template("fragment.html").render(blocks=blocks)
+
+
 def packed(text: str) -> str:
     """Text as gzip in base64, a third of its size; ``unpacked`` in assets/viewer.js reads it."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

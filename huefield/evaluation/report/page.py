@@ -112,12 +112,12 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[Block]:
     remarks = list(dict.fromkeys(_remarks(evaluations)))
     return [
         Paragraph(EXPLANATION),
-        _table_of(evaluations, PAPER_METRICS),
+        metric_table(evaluations, PAPER_METRICS),
         *_joint(evaluations),
         Heading("More metrics of the uncertainties"),
-        _table_of(evaluations, MORE_METRICS),
+        metric_table(evaluations, MORE_METRICS),
         Heading("Observed coverage in percent of central intervals with a nominal coverage of"),
-        _table_of(evaluations, COVERAGE_METRICS),
+        metric_table(evaluations, COVERAGE_METRICS),
         *([Remarks(remarks)] if remarks else []),
     ]
 
@@ -132,7 +132,8 @@ def _joint(evaluations: Sequence[Evaluation]) -> Iterator[Block]:
         yield Paragraph(f"Joint NLL of the energy and all forces of a structure: {'; '.join(known)}.")
 
 
-def _table_of(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -> HtmlTable:
+def metric_table(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -> HtmlTable:
+    """Metrics of all models: one group of rows per quantity, one row per model."""
     parts = [
         RowGroup(
             f"{quantity.title} ({quantity.unit})",

@@ -1,0 +1,29 @@
+"""HTML of results for notebooks."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from huefield.evaluation.report.html import Block, Paragraph, Remarks, fragment_of
+from huefield.evaluation.report.page import metric_table
+from huefield.evaluation.report.tables import PAPER_METRICS
+from huefield.evaluation.slices import Evaluation
+
+if TYPE_CHECKING:
+    from huefield.evaluation.calibrate import CalibrationCheck
+
+
+def evaluations_html(evaluations: Sequence[Evaluation], remarks: Sequence[str]) -> str:
+    """The table of the paper's metrics, with remarks."""
+    return fragment_of([metric_table(evaluations, PAPER_METRICS), *_listed(remarks)])
+
+
+def calibration_html(check: "CalibrationCheck") -> str:
+    """Metrics and coverage before and after, with remarks."""
+    first, *lines = check.text().splitlines()
+    coverage = [Paragraph(line) for line in lines if line.startswith("Coverage")]
+    table = metric_table(check.evaluations, PAPER_METRICS)
+    return fragment_of([Paragraph(first), table, *coverage, *_listed(check.remarks)])
+
+
+def _listed(remarks: Sequence[str]) -> list[Block]:
+    return [Remarks(remarks)] if remarks else []
