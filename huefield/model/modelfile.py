@@ -143,7 +143,7 @@ def open_model(model: ModelSource, *, dtype: str | None = None) -> Ensemble:
     ensemble = model if isinstance(model, Ensemble) else getattr(model, "ensemble", None)
     if not isinstance(ensemble, Ensemble):
         raise HuefieldError(
-            "a model is an ensemble, a model file, or the result of huefield.train or huefield.calibrate, not "
+            "a model is an ensemble, a model file, or a result of huefield.train or huefield.calibrate, not "
             f"{type(model).__name__}"
         )
     return ensemble
