@@ -15,8 +15,9 @@ from huefield.model.calibration import ScaleCalibration
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.typical import TypicalUncertainty
 from huefield.reproduce.toy import ToyConfig, run_toy, write_toy
+from huefield.training.config import to_yaml
 from tests.ase.test_calculator import typical
-from tests.training.helpers import POTENTIAL
+from tests.training.helpers import POTENTIAL, config_for, write_waters
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -24,10 +25,25 @@ README = Path(__file__).parents[1] / "README.md"
 def test_python_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model(tmp_path / "demo" / "colored" / "calibrated.safetensors")
     monkeypatch.chdir(tmp_path)
-    (in_ase,) = python_of(README)
+    _, in_ase = python_of(README)
     assert len(in_ase.splitlines()) <= 13
     calc = run_code(in_ase)["calc"]
     assert calc.results["energy_uncertainty"] > 0
+
+
+def test_from_a_list_of_atoms_to_a_calibrated_calculator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In six lines, as written in the README but for a smaller preset and fewer steps."""
+    write_waters(tmp_path / "YOURS.xyz", 60)
+    (tmp_path / "quick.yaml").write_text(to_yaml(config_for(tmp_path / "YOURS.xyz")))
+    monkeypatch.chdir(tmp_path)
+    code = python_of(README)[0]
+    assert len([line for line in code.splitlines() if line]) <= 6
+    names = run_code(code.replace('"small"', '"quick.yaml"'))
+    water = names["structures"][0]
+    water.calc = names["calculator"]
+    assert water.get_potential_energy() < 0
+    assert names["calculator"].get_property("energy_uncertainty", water) > 0
+    assert names["calibrated"].ensemble.calibration is not None
 
 
 def test_python_in_the_page_about_the_method_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
