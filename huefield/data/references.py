@@ -1,13 +1,13 @@
-"""Energies of the elements, which are taken off total energies before anything is learnt.
+"""Reference energies of the elements, which are subtracted from total energies before training.
 
-The total energy of a molecule is −10³ to −10⁵ eV, nearly all of it a sum over its atoms. What is left after taking off
+The total energy of a molecule is −10³ to −10⁵ eV, nearly all of it a sum over its atoms. The rest after subtracting
 E₀ = Σ_z n_z ε_z has a size that a network in single precision can learn. Each data set has references of its own: the
 same functional in another basis shifts ε_z (ANI-1x has Cartesian, Transition1x spherical d functions: 0.13 eV for a
 molecule).
 
-The least-squares fit, min_ε Σ_s (E_s − Σ_z n_sz ε_z)², takes one pass in constant memory. Of the matrix of all rows
-(n_s, E_s) seen, only the triangle R of its QR decomposition is kept; further rows are stacked beneath R and decomposed
-again. R has the solutions of all the rows, and not the squared condition number of normal equations.
+The least-squares fit, min_ε Σ_s (E_s − Σ_z n_sz ε_z)², takes one pass in constant memory. Only the triangle R
+of the QR decomposition of all rows (n_s, E_s) is kept; further rows are stacked beneath R and decomposed again. R has
+the same solutions as all the rows, without the squared condition number of normal equations.
 """
 
 import json
@@ -30,11 +30,11 @@ from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 
 ISOLATED_ANGSTROM = 8.0
-"""Length from which on a lattice vector makes a box around an atom rather than a crystal of it."""
+"""Smallest lattice vector of a box around an isolated atom; shorter ones make a crystal of it."""
 TAG = "all"
 """The data set of all structures where no other is named."""
 SAME_ATOM_EV = 1e-3
-"""Energies of one isolated atom that differ by more contradict one another."""
+"""Energies of one isolated atom that differ by more are an error."""
 
 
 class MissingReferenceError(HuefieldError):
@@ -43,14 +43,14 @@ class MissingReferenceError(HuefieldError):
 
 @dataclass(frozen=True, eq=False)
 class EnergyChunk:
-    """Compositions and energies of some structures, and the data set that each came from."""
+    """Compositions, energies and data sets of some structures."""
 
     sizes: Int[np.ndarray, " n"]
     atomic_numbers: UInt8[np.ndarray, " A"]
     energy: Float[np.ndarray, " n"]
     has_energy: Bool[np.ndarray, " n"]
     isolated: Bool[np.ndarray, " n"]
-    """Single atoms that have no neighbours, not even images of themselves."""
+    """Isolated atoms: no neighbours, not even their own images."""
     tags: Shaped[np.ndarray, " n"]
     """The data set of each structure, as strings."""
 
@@ -79,7 +79,7 @@ class EnergyChunk:
 def isolated_atoms(
     sizes: Int[np.ndarray, " n"], cells: Float[np.ndarray, "n 3 3"], pbc: Bool[np.ndarray, "n 3"]
 ) -> Bool[np.ndarray, " n"]:
-    """Which structures are one atom whose images, if it has any, are far away."""
+    """Which structures are one atom without close images."""
     near = pbc & (np.linalg.norm(cells, axis=2) < ISOLATED_ANGSTROM)
     return (sizes == 1) & ~near.any(1)
 
@@ -94,8 +94,8 @@ class AtomicReferences:
     underdetermined: tuple[str, ...] = ()
     """Data sets whose compositions do not fix the energies one by one (a single formula, for example).
 
-    Of all energies that fit equally well they have the smallest: sums over the formulas seen are right, the energies
-    of the elements mean nothing, and other formulas get wrong sums.
+    The smallest energies that fit are used: sums over the given formulas are right, but energies of single elements
+    and sums over other formulas are wrong.
     """
 
     def __post_init__(self) -> None:
@@ -104,7 +104,9 @@ class AtomicReferences:
         for tag, energies in self.energies_ev.items():
             for name, energy in energies.items():
                 if name not in number_of_symbol or not number_of_symbol[name]:
-                    raise HuefieldError(f"data set {tag!r} has a reference energy for {name!r}, which is no element")
+                    raise HuefieldError(
+                        f"data set {tag!r} has a reference energy for {name!r}, which is not an element"
+                    )
                 if not math.isfinite(energy):
                     raise HuefieldError(
                         f"the reference energy of {name} in data set {tag!r} must be finite, but is {energy}"
@@ -115,7 +117,7 @@ class AtomicReferences:
     def offsets(
         self, sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"], tags: Shaped[np.ndarray, " n"]
     ) -> Float64[np.ndarray, " n"]:
-        """E₀ of each structure, [eV]: take it off the total energy, in double precision.
+        """E₀ of each structure, [eV], to subtract from the total energy in double precision.
 
         Args:
             sizes: atoms of each structure.
@@ -140,14 +142,14 @@ class AtomicReferences:
         return self.offsets(block.sizes, block.atomic_numbers, np.full(len(block), tag))
 
     def save(self, path: str | Path) -> None:
-        """Write JSON, whole or not at all."""
+        """Write JSON, atomically."""
         energies = {tag: dict(row) for tag, row in self.energies_ev.items()}
         file = _ReferenceFile(energies_ev=energies, method=self.method, underdetermined=self.underdetermined)
         write_bytes(Path(path), file.model_dump_json(indent=1).encode())
 
     @classmethod
     def load(cls, path: str | Path) -> "AtomicReferences":
-        """Read what :meth:`save` wrote."""
+        """Read a file that :meth:`save` wrote."""
         try:
             file = _ReferenceFile.model_validate(json.loads(Path(path).read_bytes()))
             return cls(file.energies_ev, file.method, file.underdetermined)
@@ -189,14 +191,14 @@ class _ReferenceFile(FrozenConfig):
 
 @dataclass(frozen=True, eq=False)
 class CompositionFit:
-    """The triangle R of all rows (n_s, E_s) seen so far."""
+    """The triangle R of all rows (n_s, E_s) so far."""
 
     elements: tuple[int, ...] = ()
     triangle: Float64[np.ndarray, "r c"] = field(default_factory=lambda: np.zeros((0, 1)))
     num_structures: int = 0
 
     def seen(self, chunk: EnergyChunk) -> "CompositionFit":
-        """With the structures of a chunk too; all of them need energies."""
+        """The fit with the structures of a chunk added; all of them need energies."""
         fit = self
         for structures, atoms in runs(chunk.sizes):
             numbers = chunk.atomic_numbers[atoms]
@@ -209,7 +211,7 @@ class CompositionFit:
         return fit
 
     def solved(self) -> tuple[Float64[np.ndarray, " Z"], bool]:
-        """The energies of the elements, [eV], and whether the compositions determine them; else the shortest vector."""
+        """Energies of the elements, [eV], and whether the compositions determine them; the smallest ones if not."""
         tolerance = np.finfo(float).eps * max(self.num_structures, len(self.elements))
         energies, _, rank, _ = np.linalg.lstsq(self.triangle[:, :-1], self.triangle[:, -1], rcond=tolerance)
         return energies, int(rank) == len(self.elements)
@@ -244,8 +246,8 @@ def isolated_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
                 )
     if not found:
         raise HuefieldError(
-            "there are no isolated atoms with an energy (structures of one atom): give reference energies by hand, or "
-            "fit them by least squares"
+            "there are no isolated atoms with an energy (structures of one atom): give reference energies, or fit "
+            "them by least squares"
         )
     energies = {tag: _named(tuple(row), np.array(list(row.values()))) for tag, row in found.items()}
     return AtomicReferences(energies, "isolated_atoms")
@@ -262,12 +264,12 @@ class GivenReferences(FrozenConfig):
     energies_ev: dict[str, dict[str, float]] = Field(description="by data set, then by symbol")
 
     def make(self, chunks: Iterable[EnergyChunk]) -> AtomicReferences:
-        """The references; no structure is looked at."""
+        """The references; the structures are not used."""
         return AtomicReferences(self.energies_ev)
 
 
 class IsolatedReferences(FrozenConfig):
-    """Energies of isolated atoms among the data."""
+    """Energies of isolated atoms in the data."""
 
     kind: Literal["isolated_atoms"] = "isolated_atoms"
 

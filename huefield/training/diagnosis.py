@@ -1,4 +1,4 @@
-"""Which structures and which terms of the loss make training fail."""
+"""Diagnosis of failed steps: the structures and terms of the loss that are worst."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,33 +27,33 @@ class Term:
     unit: str
     value: Float[np.ndarray, " S"]
     error: Float[np.ndarray, " S"]
-    """The largest of the structure."""
+    """The largest error of the structure."""
     noise: Float[np.ndarray, " S"] | None
-    """The smallest standard deviation of the structure; None where the stage does not train it."""
+    """The smallest standard deviation of the structure; None if the stage does not train it."""
 
     def about(self, structure: int) -> str:
-        """What it is for one structure."""
+        """Value, error and noise for one structure, in words."""
         noise = "" if self.noise is None else f", noise {self.noise[structure]:.3g} {self.unit}"
         return f"{self.name} term {self.value[structure]:.3g} (error {self.error[structure]:.3g} {self.unit}{noise})"
 
     def badness(self, structure: int) -> tuple[float, float]:
-        """What terms are sorted by: their value, and where that is no number, their error."""
+        """Key for sorting: the value, then the error."""
         return _size(self.value[structure]), _size(self.error[structure])
 
 
 def diagnose(member: ForceField, data: Prepared, batches: list[Int[np.ndarray, " _"]], stage: AbstractStage) -> str:
-    """Say what is wrong with a member's predictions for some structures, the worst first.
+    """A message about the structures with the worst predictions of a member, the worst first.
 
     Args:
-        member: one member, as it was before the step that failed.
-        data: what is trained on.
+        member: the member before the step that failed.
+        data: the training data.
         batches: numbers of the structures in the batches that failed.
-        stage: what is minimised.
+        stage: the objective.
     """
     parameters = [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(member, eqx.is_inexact_array))]
     bad = sum(int((~np.isfinite(leaf)).sum()) for leaf in parameters)
     if bad:
-        return f"{bad} of its parameters are no numbers."
+        return f"{bad} of its parameters are NaN or infinite."
     predict, shape = eqx.filter_jit(member), data.shape_for(batches, ())
     found: dict[int, tuple[tuple[float, float], list[Term], int]] = {}
     for indices in batches:
@@ -64,7 +64,7 @@ def diagnose(member: ForceField, data: Prepared, batches: list[Int[np.ndarray, "
         }
     worst = sorted(found, key=lambda index: found[index][0], reverse=True)[:SHOWN]
     lines = [f"{data.part.where(index)}: {_about(*found[index][1:])}" for index in worst]
-    return f"Of the last {len(batches)} batches, these structures are worst:\n  " + "\n  ".join(lines)
+    return f"The worst structures of the last {len(batches)} batches:\n  " + "\n  ".join(lines)
 
 
 def _about(terms: list[Term], row: int) -> str:
@@ -77,7 +77,7 @@ def _size(value: float) -> float:
 
 
 def _terms(predict: Callable[..., Any], batch: Batch, stage: AbstractStage) -> list[Term]:
-    """What the loss is made of; errors in double precision, where their squares do not overflow."""
+    """The terms of the loss; errors are in double precision, so that their squares do not overflow."""
     distribution = predict(batch.graph)
     terms = (marginal_nll if stage.trains_noise else squared_error)(distribution, batch.labels)
     variance, mean, labels = distribution.variance(), distribution.mean, batch.labels
@@ -100,5 +100,5 @@ def _terms(predict: Callable[..., Any], batch: Batch, stage: AbstractStage) -> l
 
 
 def _error(label: Any, mean: Any, mask: Any) -> Float[np.ndarray, "*n"]:
-    """How far off predictions are, in double precision; zero where nothing was observed."""
+    """Absolute errors in double precision; zero where there is no label."""
     return np.where(mask, np.abs(np.asarray(label, np.float64) - np.asarray(mean, np.float64)), 0.0)

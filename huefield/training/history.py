@@ -1,4 +1,4 @@
-"""What happened in a run: one line of JSON for each event, appended as it happens."""
+"""The history of a run: one line of JSON for each event."""
 
 import json
 from pathlib import Path
@@ -8,14 +8,14 @@ from huefield.support.plain import plain
 
 
 class History:
-    """Writes ``history.jsonl``. What a resumed run does again takes the place of what it had done before."""
+    """Writes ``history.jsonl``. A resumed run overwrites the events after its checkpoint."""
 
     def __init__(self, path: Path, keep_bytes: int = 0) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         self._file = path.open("r+b")
         kept = self._file.read(keep_bytes)
-        self._file.truncate(kept.rfind(b"\n") + 1)  # a machine that crashed may have cut a line
+        self._file.truncate(kept.rfind(b"\n") + 1)  # a crash may have cut a line
         self._file.seek(0, 2)
 
     def write(self, event: str, **values: Any) -> None:
@@ -26,7 +26,7 @@ class History:
 
     @property
     def num_bytes(self) -> int:
-        """Length of the file."""
+        """Length of the file in bytes."""
         return self._file.tell()
 
     def __enter__(self) -> "History":
@@ -37,7 +37,7 @@ class History:
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """All events of a run, in order; a last line that was cut off is left out."""
+    """All events of a run, in order, without an incomplete last line."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no history at {path}: is this the folder of a run?")
     events = []

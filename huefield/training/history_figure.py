@@ -1,4 +1,4 @@
-"""The curves of a training run."""
+"""Figure of the history of a run."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ Events = list[dict[str, Any]]
 
 
 class HistoryCurve(NamedTuple):
-    """Values of an event, and how they are drawn."""
+    """A value of an event, and its colour, label and unit."""
 
     name: str
     color: str
@@ -26,7 +26,7 @@ class HistoryCurve(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Some curves against the steps of all stages."""
+    """Curves that share axes."""
 
     event: str
     label: str
@@ -52,7 +52,7 @@ PANELS = (
 )
 KINDS = {"squared_error": "squared error", "beta_nll": "β-NLL", "nll": "NLL"}
 UNTRAINED = {"gamma": "squared_error"}
-"""Values that stand still in a kind of stage."""
+"""Values that do not change in a kind of stage."""
 LETTER = 0.02
 """Width of a letter of a stage's name, relative to the axes."""
 LEVEL = 0.055
@@ -60,7 +60,7 @@ LEVEL = 0.055
 
 
 def save_history_figure(run: Path, path: Path | None = None) -> Path:
-    """Draw the curves of a run into a file, ``history.png`` in its folder if none is named; the file."""
+    """Draw the history of a run into a file, by default ``history.png`` in its folder; returns the file."""
     out = path or run / "history.png"
     drawn = draw_history(read_history(run / "history.jsonl"))
     with replacing(out) as temporary:
@@ -88,7 +88,7 @@ def draw_history(events: Events) -> Figure:
 
 
 def without_taken_back(events: Events) -> Events:
-    """The events that count: where training went back, those before it that it did again are dropped."""
+    """Events without those that a rollback undid."""
     kept: Events = []
     for event in events:
         if event["event"] == "rollback":
@@ -118,7 +118,7 @@ def _draw_panel(ax: Axes, panel: Panel, events: Events) -> None:
 
 
 def _draw_curve(ax: Axes, curve: HistoryCurve, events: Events, label: str) -> None:
-    """One stage; a member without a number at a step is left out there."""
+    """Curves of one stage; members are skipped where they have no value."""
     steps = np.array([e["total_steps"] for e in events])
     values = curve.unit * np.array([e[curve.name] for e in events], float)
     values = np.where(np.isfinite(values), values, np.nan)
@@ -136,7 +136,7 @@ def _set_scale(ax: Axes, scale: str) -> None:
 
 
 def _label_within_decades(ax: Axes) -> None:
-    """Label more than powers of ten where there are too few of them to read values off."""
+    """Label more than powers of ten if there are too few of them to read values."""
     low, high = ax.get_ylim()
     ax.yaxis.set_minor_formatter(NullFormatter())
     if high < 30 * low:
@@ -145,7 +145,7 @@ def _label_within_decades(ax: Axes) -> None:
 
 
 def _mark_stages(ax: Axes, events: Events, last: int) -> None:
-    """A line where a stage begins, and above it its name, on a line of its own where it would run into another."""
+    """A line at the start of each stage with its name above, raised where names would overlap."""
     ends: list[float] = []
     for name, begin in _stages(events):
         place = begin / max(last, 1)
@@ -157,7 +157,7 @@ def _mark_stages(ax: Axes, events: Events, last: int) -> None:
 
 
 def _stages(events: Events) -> list[tuple[str, int]]:
-    """Names of the stages, and the steps that they begin at."""
+    """Names of the stages, and their first steps."""
     found: dict[int, tuple[str, int]] = {}
     for event in events:
         if event["event"] == "steps" and event["stage"] not in found:

@@ -1,10 +1,10 @@
-r"""What training minimises, as functions of a predicted Gaussian and of labels.
+r"""Losses as functions of a predicted Gaussian and of labels.
 
 [J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training". [S22] Seitzer et al., "On the Pitfalls of
 Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022, the definition of β-NLL.
 
-The first three give a term for each observed number (zero where none was observed); a reduction makes a scalar of them.
-The joint likelihood does not split into such terms: it is one number for each structure.
+The first three have a term for each label (zero where there is none); a reduction makes a scalar of them. The joint
+likelihood does not split into such terms: it is one number for each structure.
 """
 
 import equinox as eqx
@@ -43,19 +43,19 @@ def beta_nll(distribution: Gaussian, labels: Labels, beta: float | Float[Array, 
 
 
 def marginal_nll(distribution: Gaussian, labels: Labels) -> EnergyForces:
-    """[J23] Eqs. nll_energy and nll_force: what the paper trains on. Ignores covariances."""
+    """[J23] Eqs. nll_energy and nll_force, the loss of the paper. Ignores covariances."""
     return beta_nll(distribution, labels, 0.0)
 
 
 def joint_nll(distribution: Gaussian, labels: Labels) -> Float[Array, " S"]:
-    """The exact negative log density of all that was observed of each structure."""
+    """The exact negative log density of all labels of each structure."""
     return -distribution.log_prob(labels)
 
 
 class Averages(eqx.Module):
     """A loss as a sum of averages: Σ_t (sum of terms t) / (count of terms t).
 
-    Kept apart, so that sums and counts of parts of a batch, which may be on several devices, can be added.
+    Sums and counts are separate, so that those of several devices can be added.
     """
 
     sums: Float[Array, " T"]
@@ -68,13 +68,13 @@ class Averages(eqx.Module):
 
 
 def structure_mean(terms: EnergyForces, labels: Labels, partition: Partition) -> Averages:
-    """Sum over the energy and all force components of a structure, averaged over structures: the likelihood proper."""
+    """Sum over the energy and all force components of a structure, averaged over structures: the likelihood itself."""
     per_structure = terms.energy + partition.sum(jnp.sum(terms.forces, axis=1))
     return observed_mean(per_structure, labels, partition)
 
 
 def observed_mean(per_structure: Float[Array, " S"], labels: Labels, partition: Partition) -> Averages:
-    """Average over the structures of which anything was observed."""
+    """Average over the structures with any label."""
     any_force = partition.sum(labels.forces_mask.astype(per_structure.dtype)) > 0
     observed = labels.energy_mask | any_force
     total = jnp.sum(jnp.where(observed, per_structure, 0.0))
@@ -82,14 +82,14 @@ def observed_mean(per_structure: Float[Array, " S"], labels: Labels, partition: 
 
 
 def average_of_averages(terms: EnergyForces, labels: Labels) -> Averages:
-    """Average over energies plus average over force components: forces count less the more atoms there are."""
+    """Average over energies plus average over force components, whatever the number of atoms."""
     counts = [jnp.sum(labels.energy_mask), jnp.sum(labels.forces_mask) * labels.forces.shape[1]]
     sums = jnp.stack([jnp.sum(terms.energy), jnp.sum(terms.forces)])
     return Averages(sums, jnp.stack(counts).astype(sums.dtype))
 
 
 def weighted(terms: EnergyForces, energy_weight: float, force_weight: float) -> EnergyForces:
-    """Terms times a weight for energies and one for forces."""
+    """Terms with weights for energies and forces."""
     return EnergyForces(energy_weight * terms.energy, force_weight * terms.forces)
 
 

@@ -1,7 +1,7 @@
 """Devices in a grid: members along one axis, the structures of a batch along the other.
 
-Everything is JAX's own sharding: one array has parts on several devices, of one process or of many. A process of a job
-on many hosts (``jax.distributed``) makes the batches of its own devices and nobody else's.
+Arrays are sharded by JAX over the devices of one or many processes. A process of a job on many hosts
+(``jax.distributed``) makes the batches of its own devices only.
 """
 
 import math
@@ -22,14 +22,14 @@ from huefield.support.trees import is_array_like
 
 MEMBER, DATA = "member", "data"
 STATES, BATCHES, SHARED = PartitionSpec(MEMBER), PartitionSpec(MEMBER, DATA), PartitionSpec(None, DATA)
-"""How arrays are laid out: those of members, batches of each member, and batches that all members look at."""
+"""Layouts of arrays: states of members, batches of each member, and batches that all members share."""
 KEPT_PROGRAMS = 32
 """Compiled programs that a process keeps for the next run with the same settings."""
 Tree = TypeVar("Tree")
 
 
 class MeshConfig(FrozenConfig):
-    """How devices are shared out."""
+    """Numbers of devices along the axes of the mesh."""
 
     member: int | None = Field(
         None, ge=1, le=10**6, description="devices along the members; null for the largest number that divides them"
@@ -40,7 +40,7 @@ class MeshConfig(FrozenConfig):
 
 
 class Layout:
-    """A grid of devices, and how arrays get onto it and back."""
+    """A grid of devices, and transfers of arrays to it and back."""
 
     def __init__(self, num_members: int, config: MeshConfig, devices: Sequence[jax.Device] | None = None) -> None:
         found = list(jax.devices() if devices is None else devices)
@@ -53,7 +53,7 @@ class Layout:
         self._gather = jax.jit(lambda tree: tree, out_shardings=NamedSharding(self.mesh, PartitionSpec()))
 
     def put(self, tree: Any, spec: PartitionSpec) -> Any:
-        """Whole arrays, which every process has or can gather, laid out over the devices."""
+        """Whole arrays, laid out over the devices; every process must have or be able to gather them."""
         arrays, static = eqx.partition(self.fetch(tree), is_array_like)
 
         def spread(array: Any) -> jax.Array:
@@ -63,7 +63,7 @@ class Layout:
         return eqx.combine(jax.tree.map(spread, arrays), static)
 
     def cells(self, spec: PartitionSpec) -> list[tuple[int, int]]:
-        """The places (member, part) of the arrays with this layout that devices of this process hold."""
+        """Indices (member, part) of arrays with this layout that devices of this process hold."""
         shape = (self.num_members if spec == self.batches else 1, self.data_parts)
         held = NamedSharding(self.mesh, spec).addressable_devices_indices_map(shape)
         return sorted(
@@ -71,7 +71,7 @@ class Layout:
         )
 
     def stack(self, parts: dict[tuple[int, int], Tree], spec: PartitionSpec) -> Tree:
-        """Trees of the places of :meth:`cells` as one tree of arrays with two more axes, member and part."""
+        """Trees by the indices of :meth:`cells` as one tree of arrays with two more axes, member and part."""
         shape = (self.num_members if spec == self.batches else 1, self.data_parts)
         sharding = NamedSharding(self.mesh, spec)
         places, trees = list(parts), list(parts.values())
@@ -99,11 +99,11 @@ class Layout:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf, self.fetch(tree))
 
     def same_everywhere(self, number: int) -> bool:
-        """Whether all processes have the same number. They wait for one another here."""
+        """Whether all processes have the same number; waits for all of them."""
         return not self.several_processes or len(np.unique(multihost_utils.process_allgather(np.array(number)))) == 1
 
     def agreed(self, wanted: bool) -> bool:
-        """Whether any process wants it."""
+        """Whether any process wants it; waits for all of them."""
         return bool(np.any(multihost_utils.process_allgather(np.array(wanted)))) if self.several_processes else wanted
 
 
@@ -117,12 +117,12 @@ def compiled(
 
 
 def grid(num_members: int, num_devices: int, config: MeshConfig) -> tuple[int, int]:
-    """Devices along members and along data: as many along members as divide them, the others along data."""
+    """Numbers of devices along members, the largest that divides them, and along data."""
     member = config.member or math.gcd(num_members, num_devices // (config.data or 1) or 1)
     data = config.data or max(num_devices // member, 1)
     if num_members % member:
         raise HuefieldError(
-            f"{num_members} members cannot be shared by {member} devices: choose a divisor for mesh.member"
+            f"{num_members} members cannot be divided among {member} devices: set mesh.member to a divisor"
         )
     if member * data > num_devices:
         raise HuefieldError(f"the mesh of {member} × {data} needs {member * data} devices, but there are {num_devices}")
@@ -130,11 +130,11 @@ def grid(num_members: int, num_devices: int, config: MeshConfig) -> tuple[int, i
 
 
 def require_work_for_all(processes: Sequence[int], num_used: int) -> None:
-    """Raise if a process of a job has none of the devices that are used, the first ones of all.
+    """Raise if a process of a job has none of the devices that are used, which are the first ones.
 
     Args:
         processes: the process of each device.
-        num_used: how many devices are used.
+        num_used: number of devices that are used.
     """
     idle = set(processes) - set(processes[:num_used])
     if idle:
@@ -145,14 +145,14 @@ def require_work_for_all(processes: Sequence[int], num_used: int) -> None:
 
 
 def own_share(count: int) -> range:
-    """Which of so many things this process looks at, when each process looks at a part and all need to know of all."""
+    """The share of this process in ``count`` items that all processes work on together."""
     size = -(-count // jax.process_count())
     first = min(jax.process_index() * size, count)
     return range(first, min(first + size, count))
 
 
 def shared(own: np.ndarray, count: int) -> np.ndarray:
-    """What all processes found of their :func:`own_share`, in order. Bits are kept, whatever precision JAX works in."""
+    """Results of all processes for their :func:`own_share`, in order and bit for bit, in any precision of JAX."""
     processes = jax.process_count()
     if processes == 1 or not count:
         return own

@@ -1,4 +1,4 @@
-"""Configurations to start from."""
+"""Presets: complete configurations to start from."""
 
 import json
 import textwrap
@@ -24,19 +24,19 @@ WIDTH = 118
 
 ABOUT: dict[str, str] = {
     "paper": "The procedure of the paper (arXiv:2312.04174, appendix on training): for data sets of millions of "
-    "structures, and days on a GPU for each member.",
-    "small": "For hundreds to thousands of structures, and minutes to hours on a few cores.",
-    "tiny": "For demonstrations and tests: seconds to minutes, and errors to match.",
+    "structures, days on a GPU for each member.",
+    "small": "For hundreds to thousands of structures: minutes to hours on a few cores.",
+    "tiny": "For demonstrations and tests: seconds to minutes, with large errors.",
 }
 
 
 def preset(name: PresetName, data: FileData | BundledData, noise: NoiseConfig | None = None) -> TrainConfig:
-    """A configuration to start from.
+    """The configuration of a preset.
 
     Args:
-        name: of the preset.
-        data: to train on.
-        noise: another noise model than the preset's.
+        name: name of the preset.
+        data: training data.
+        noise: noise model; None for that of the preset.
     """
     if name not in get_args(PresetName):
         raise HuefieldError(f"there is no preset {name!r}; there are {', '.join(get_args(PresetName))}")
@@ -127,13 +127,13 @@ def with_care(
     noise: NoiseConfig | None = None,
     **sizes: int,
 ) -> TrainConfig:
-    """A configuration with what keeps means and variances from harming each other when data are few.
+    """A configuration with the precautions that keep means and variances from harming each other with few data.
 
     Args:
-        data: to train on.
+        data: training data.
         potential: the network.
-        stages: of training.
-        noise: the noise model; None for colored noise with γ per atom.
+        stages: stages of training.
+        noise: noise model; None for colored noise with γ per atom.
         sizes: members, batch_size and other numbers of the configuration.
     """
     return TrainConfig(
@@ -150,7 +150,7 @@ LOWEST_RATE = 3e-5
 
 
 def three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) -> tuple[Stage, ...]:
-    """Squared error while the rate falls to the lowest; then β-NLL and NLL from a rate in between, falling again."""
+    """Squared error with a rate that falls to the lowest, then β-NLL and NLL with a rate that falls again."""
     first, second, third = steps
     return (
         SquaredErrorStage(steps=first, learning_rate=rate, decay=LOWEST_RATE / rate),
@@ -160,7 +160,7 @@ def three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) ->
 
 
 def example_data(path: Path | None) -> FileData | BundledData:
-    """Data for a printed configuration: a file to split, or what comes with huefield."""
+    """Data for a printed configuration: a file to split, or the bundled data."""
     if path is None:
         return BundledData()
     return FileData(train=(path,), split=RandomSplit(fractions={"train": 0.9, "validation": 0.1}))
@@ -172,7 +172,7 @@ def commented_yaml(config: TrainConfig, title: str) -> str:
 
 
 def _lines(model: BaseModel, indent: str, said: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Keys and values, with comments but for the keys that were said before."""
+    """Keys and values, with a comment on each key that is new."""
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if field.description and name not in said:

@@ -1,4 +1,4 @@
-"""The compiled programs of a stage: all members take one step, each on its own batch, on all devices."""
+"""Compiled programs of a stage: one step of all members, each on its own batch, on all devices."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -42,7 +42,7 @@ class StageProgram:
         return self.layout.put(self._start(self.layout.fetch(members)), self.layout.states)
 
     def step(self, states: MemberState, batch: Batch) -> tuple[MemberState, StepMetrics]:
-        """One step of each member. The memory of ``states`` is used again: keep no other hold on it."""
+        """One step of each member. The memory of ``states`` is reused: do not use it afterwards."""
         arrays, metrics = self._step(eqx.filter(states, eqx.is_array), batch)
         return eqx.combine(arrays, self.static), metrics
 
@@ -75,7 +75,7 @@ def _compiled_step(
 
 @eqx.filter_jit
 def chosen(old: ForceField, new: ForceField, which: Bool[Array, " M"]) -> ForceField:
-    """Old members, but for those that are to be new."""
+    """The old members, with the selected ones replaced by new ones."""
 
     def choose(before: Any, after: Any) -> Any:
         if not eqx.is_array(after):

@@ -1,4 +1,4 @@
-"""The stages of training: what is minimised, for how many steps, with which learning rate.
+"""The stages of training: objective, number of steps and learning rate.
 
 [J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training": squared error on the mean, then β-NLL with β
 going from 1 to 0, then NLL.
@@ -19,7 +19,7 @@ from huefield.training import likelihoods
 from huefield.training.likelihoods import Averages
 
 LevelLearns = Literal["likelihood", "evenly", "energies"]
-"""What teaches colored noise its ρ; see :class:`AbstractNoiseStage`."""
+"""The terms that colored noise learns its ρ from; see :class:`AbstractNoiseStage`."""
 
 
 class AbstractStage(FrozenConfig, ABC):
@@ -35,8 +35,8 @@ class AbstractStage(FrozenConfig, ABC):
     force_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the force terms")
     reduction: Literal["structure", "averages"] = Field(
         "structure",
-        description="sum over the energy and all force components of a structure, averaged over structures (the "
-        "likelihood proper), or the average over energies plus the average over force components",
+        description="structure: sum over the energy and all force components of a structure, averaged over structures "
+        "(the likelihood itself); averages: average over energies plus average over force components",
     )
 
     @property
@@ -45,7 +45,7 @@ class AbstractStage(FrozenConfig, ABC):
         """Whether the objective depends on the variances."""
 
     def distribution(self, member: ForceField, graph: Graph, labels: Labels) -> Gaussian:
-        """What the member predicts, for :meth:`loss`; stages may choose which of its parts learn from what."""
+        """The prediction of a member for :meth:`loss`; a stage may stop gradients of some of its parts."""
         return member(graph)
 
     @abstractmethod
@@ -53,7 +53,7 @@ class AbstractStage(FrozenConfig, ABC):
         """The objective; ``progress`` goes from 0 to 1 over the stage."""
 
     def criterion(self, distribution: Gaussian, labels: Labels) -> Averages:
-        """What models are chosen by: the objective at the end of the stage."""
+        """The criterion that selects parameters: the objective at the end of the stage."""
         return self.loss(distribution, labels, jnp.ones(()))
 
     def _reduced(self, terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Averages:
@@ -70,7 +70,7 @@ class SquaredErrorStage(AbstractStage):
 
     @property
     def trains_noise(self) -> bool:
-        """No."""
+        """False: variances are not part of the objective."""
         return False
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
@@ -83,23 +83,25 @@ class AbstractNoiseStage(AbstractStage):
 
     level_learns: LevelLearns = Field(
         "likelihood",
-        description="what teaches colored noise its ρ: likelihood, of whose many terms one is the energy's; evenly, "
-        "from the energy and the mean over force components; or energies alone. All else learns from all terms",
+        description="terms that colored noise learns its ρ from: likelihood, all terms; evenly, the energy term and "
+        "the mean of the force terms; energies, the energy term only. All other parameters learn from all terms",
     )
 
     @model_validator(mode="after")
     def _shares_are_of_sums(self) -> "AbstractNoiseStage":
         if self.level_learns == "evenly" and self.reduction == "averages":
-            raise HuefieldError("with reduction: averages, level_learns: evenly would take the mean over forces twice")
+            raise HuefieldError(
+                "with reduction: averages, level_learns: evenly would average over force components twice"
+            )
         return self
 
     @property
     def trains_noise(self) -> bool:
-        """Yes."""
+        """True: variances are part of the objective."""
         return True
 
     def distribution(self, member: ForceField, graph: Graph, labels: Labels) -> Gaussian:
-        """What the member predicts; ρ hears as much from the terms of forces as it should."""
+        """The prediction of a member, with the gradient of ρ from the force terms scaled by ``level_learns``."""
         if self.level_learns == "likelihood":
             return super().distribution(member, graph, labels)
         if self.level_learns == "energies":
@@ -109,7 +111,7 @@ class AbstractNoiseStage(AbstractStage):
 
 
 class BetaNLLStage(AbstractNoiseStage):
-    """From squared error to likelihood: β goes linearly from one value to the other."""
+    """From squared error to likelihood: β changes linearly over the stage."""
 
     kind: Literal["beta_nll"] = "beta_nll"
     beta_start: float = Field(1.0, ge=0, le=1, description="β of the first step")
@@ -121,24 +123,28 @@ class BetaNLLStage(AbstractNoiseStage):
         return self._reduced(likelihoods.beta_nll(distribution, labels, beta), labels, distribution)
 
     def criterion(self, distribution: Gaussian, labels: Labels) -> Averages:
-        """The likelihood, whatever β ends with: weighted with variances, it would prefer those that are too large."""
+        """The likelihood, for any β: β-NLL would prefer variances that are too large."""
         return self._reduced(likelihoods.marginal_nll(distribution, labels), labels, distribution)
 
 
 class NLLStage(AbstractNoiseStage):
-    """Maximum likelihood: of the marginals as the paper has it, or of all observations jointly."""
+    """Maximum likelihood, of the marginals (as in the paper) or of all observations jointly."""
 
     kind: Literal["nll"] = "nll"
-    joint: bool = Field(False, description="the exact joint likelihood of energies and forces, not the marginals'")
+    joint: bool = Field(
+        False, description="use the exact joint likelihood of energy and forces instead of the marginal ones"
+    )
 
     @model_validator(mode="after")
     def _joint_is_one_term(self) -> "NLLStage":
         if self.joint and (self.energy_weight, self.force_weight, self.reduction) != (1.0, 1.0, "structure"):
-            raise HuefieldError("the joint likelihood has no separate terms: leave weights and reduction as they are")
+            raise HuefieldError(
+                "the joint likelihood has no separate terms: remove energy_weight, force_weight and reduction"
+            )
         if self.joint and self.level_learns != "likelihood":
             raise HuefieldError(
                 f"with joint: true, level_learns must be likelihood, but is {self.level_learns}: a joint likelihood "
-                "has no terms of forces alone"
+                "has no separate force terms"
             )
         return self
 

@@ -1,8 +1,8 @@
 """One step of training: ``(state, batch) -> (state, metrics)``, for one member.
 
-What is known to go wrong when mean and variance are learnt together ([S22] Seitzer et al., ICLR 2022; Skafte et al.,
-NeurIPS 2019) is met here: gradients are clipped, parameters are averaged over steps, noise outputs learn at rates of
-their own, and a step that would do harm is not taken.
+Mean and variance that are learnt together can harm each other ([S22] Seitzer et al., ICLR 2022; Skafte et al., NeurIPS
+2019). Precautions: gradients are clipped, parameters are averaged over steps, noise outputs have learning rates of
+their own, and harmful steps are skipped.
 """
 
 import equinox as eqx
@@ -18,17 +18,17 @@ from huefield.support.config import FrozenConfig
 from huefield.training.stages import AbstractStage
 
 MEMORY = 0.98
-"""How much of the running mean of the loss is kept in a step."""
+"""Decay of the running mean of the loss."""
 EXPLOSION = 100.0
-"""A loss so many mean deviations above its running mean is not followed."""
+"""Number of mean deviations above the running mean from which a step is skipped."""
 SMALLEST_DEVIATION = 1e-3
-"""Mean deviation that is assumed at the least, relative to the running mean."""
+"""Smallest mean deviation, relative to the running mean."""
 LEARNT_FROM = 20
-"""Losses that are seen before any counts as an explosion."""
+"""Number of losses before any counts as an explosion."""
 
 
 class OptimiserConfig(FrozenConfig):
-    """How gradients become changes of parameters, in all stages."""
+    """Settings of the optimiser for all stages."""
 
     clip_norm: float | None = Field(
         10.0, gt=0, le=1e12, description="clip gradients to this norm; null for no clipping"
@@ -49,30 +49,30 @@ class OptimiserConfig(FrozenConfig):
 
 
 class Health(eqx.Module):
-    """What losses have been like, and which steps were not taken."""
+    """Statistics of the loss, and the number of skipped steps."""
 
     skipped: Int[Array, ""]
-    """Steps of the stage that were not taken."""
+    """Skipped steps of the stage."""
     in_a_row: Int[Array, ""]
-    """How many of the last steps."""
+    """Skipped steps since the last one that was taken."""
     seen: Int[Array, ""]
     mean: Float[Array, ""]
     deviation: Float[Array, ""]
 
     @classmethod
     def unknown(cls) -> "Health":
-        """Before the first step."""
+        """Statistics before the first step."""
         zero, nothing = jnp.zeros((), int), jnp.zeros(())
         return cls(zero, zero, zero, nothing, nothing)
 
     def accepts(self, loss: Float[Array, ""], gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
-        """Whether a step may be taken: it has numbers, and its loss is not out of all proportion."""
+        """Whether to take a step: loss and gradient are finite, and the loss has not exploded."""
         deviation = jnp.maximum(self.deviation, SMALLEST_DEVIATION * jnp.abs(self.mean))
         usual = (self.seen < LEARNT_FROM) | (loss - self.mean <= EXPLOSION * deviation)
         return jnp.isfinite(loss) & jnp.isfinite(gradient_norm) & usual
 
     def after(self, loss: Float[Array, ""], accepted: Bool[Array, ""]) -> "Health":
-        """With one loss more."""
+        """Statistics with one more loss."""
         kept = jnp.where(self.seen < LEARNT_FROM, self.seen / (self.seen + 1.0), MEMORY).astype(loss.dtype)
         mean = kept * self.mean + (1 - kept) * loss
         deviation = kept * self.deviation + (1 - kept) * jnp.abs(loss - mean)
@@ -86,21 +86,21 @@ class Health(eqx.Module):
 
 
 class MemberState(eqx.Module):
-    """What a step changes."""
+    """State of a member, which a step changes."""
 
     member: ForceField
     averaged: ForceField
     """The moving average of the member's parameters."""
     optimiser: optax.OptState
     step: Int[Array, ""]
-    """Steps of this stage, those included that were not taken."""
+    """Steps of this stage, including skipped ones."""
     rate: Float[Array, ""]
-    """Factor on the learning rate, which falls when training has to go back."""
+    """Factor on the learning rate, reduced when training returns to a checkpoint."""
     health: Health
 
 
 class StepMetrics(eqx.Module):
-    """What a step tells."""
+    """Metrics of a step."""
 
     loss: Float[Array, ""]
     gradient_norm: Float[Array, ""]
@@ -116,7 +116,7 @@ def optimiser_for(stage: AbstractStage, config: OptimiserConfig) -> optax.Gradie
 
 
 def _decays(parameters: ForceField) -> ForceField:
-    """Weights of the potential decay; offsets and γ of the noise model are not drawn to anything."""
+    """Weights of the potential decay; offsets and γ of the noise model do not."""
     parts = jax.tree.map(lambda _: True, parameters.potential), jax.tree.map(lambda _: False, parameters.noise)
     return eqx.tree_at(lambda f: (f.potential, f.noise), parameters, parts)
 
@@ -138,11 +138,11 @@ def step(
     """One gradient step.
 
     Args:
-        state: of the member.
-        graph: structures of the batch, or of the part of it that this device has.
-        labels: of these structures.
-        stage: what is minimised.
-        config: of the optimiser.
+        state: state of the member.
+        graph: structures of the batch, or of this device's part of it.
+        labels: labels of these structures.
+        stage: the objective.
+        config: settings of the optimiser.
         axis: name of the device axis that batches are divided over; None for one device.
     """
     optimiser = optimiser_for(stage, config)
@@ -174,7 +174,7 @@ def step(
 
 
 def _rates(member: ForceField, config: OptimiserConfig) -> ForceField:
-    """Learning rate of each parameter relative to the stage's."""
+    """Learning rate of each parameter, relative to that of the stage."""
     mean_rate = 0.0 if config.freeze_mean else 1.0
     potential = jax.tree.map(
         lambda noisy: mean_rate + (config.noise_rate - mean_rate) * noisy, member.potential.serves_noise()
@@ -187,7 +187,7 @@ def _rates(member: ForceField, config: OptimiserConfig) -> ForceField:
 
 
 def _averaged(average: ForceField, member: ForceField, step: Int[Array, ""], decay: float) -> ForceField:
-    """The moving average with one more term; in the first steps it forgets faster, or it would hold on to the start."""
+    """The moving average with one more term; it decays faster in the first steps, to forget the initial parameters."""
     if not decay:
         return member
     kept = jnp.minimum(decay, (1.0 + step) / (10.0 + step))

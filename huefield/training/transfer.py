@@ -1,4 +1,4 @@
-"""Start from a saved model: go on with it, or give a trained mean a noise model."""
+"""Start from a saved model: continue its training, or add a noise model to its mean."""
 
 import jax
 import jax.numpy as jnp
@@ -12,27 +12,29 @@ from huefield.training.checkpoint import differences
 
 
 def require_transferable(saved: Ensemble, config: ForceField.Config, members: range) -> None:
-    """Raise unless a saved ensemble has these members, and their mean is of this architecture."""
+    """Raise unless a saved ensemble has these members, and a mean of this architecture."""
     if members.stop > saved.num_members:
         raise HuefieldError(
             f"there is no member {members.stop - 1} in the model to start from, which has {saved.num_members}, counted "
-            "from 0: set members to no more than that"
+            f"from 0: set members to {saved.num_members} at most"
         )
     old, new = (c.model_dump(mode="json") for c in (saved.members.potential.config, config.potential))
     changed = differences(old, new, "model.potential")
     if changed:
-        raise HuefieldError(f"the model to start from is another one: {'; '.join(changed)}; use its own settings")
+        raise HuefieldError(
+            f"the model to start from has another potential: {'; '.join(changed)}; use the settings of that model"
+        )
 
 
 def transferred(saved: Ensemble, config: ForceField.Config, members: range) -> Ensemble:
     """The members of a saved ensemble in a new architecture, which may differ in its noise model.
 
-    Everything is taken over but noise outputs and noise models of another kind, which start as in a new model.
+    All parameters are copied, except noise outputs and noise models of another kind, which start as in a new model.
 
     Args:
         saved: the ensemble.
         config: the architecture to train.
-        members: which to take, by their numbers.
+        members: numbers of the members to copy.
     """
     same_noise = saved.members.noise.config == config.noise
     return Ensemble.from_members(

@@ -323,8 +323,8 @@ def test_no_structures_have_no_offsets() -> None:
     ("energies", "message"),
     [
         ({}, "at least one data set, but none is given"),
-        ({"a": {"Hy": 1.0}}, "data set 'a' has a reference energy for 'Hy', which is no element"),
-        ({"a": {"X": 1.0}}, "for 'X', which is no element"),
+        ({"a": {"Hy": 1.0}}, "data set 'a' has a reference energy for 'Hy', which is not an element"),
+        ({"a": {"X": 1.0}}, "for 'X', which is not an element"),
         ({"a": {"H": float("nan")}}, "reference energy of H in data set 'a' must be finite, but is nan"),
     ],
 )

@@ -37,7 +37,7 @@ class TestGrid:
         assert grid(members, devices, MeshConfig(**given)) == expected
 
     def test_members_that_cannot_be_shared(self) -> None:
-        with pytest.raises(ValueError, match="5 members cannot be shared by 2 devices: choose a divisor"):
+        with pytest.raises(ValueError, match="5 members cannot be divided among 2 devices"):
             grid(5, 8, MeshConfig(member=2))
 
     def test_more_devices_than_there_are(self) -> None:

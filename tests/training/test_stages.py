@@ -71,8 +71,8 @@ def test_white_noise_learns_as_ever() -> None:
     ("choices", "message"),
     [
         ({"joint": True, "level_learns": "evenly"}, "level_learns must be likelihood, but is evenly"),
-        ({"joint": True, "energy_weight": 2.0}, "leave weights and reduction as they are"),
-        ({"reduction": "averages", "level_learns": "evenly"}, "the mean over forces twice"),
+        ({"joint": True, "energy_weight": 2.0}, "remove energy_weight, force_weight and reduction"),
+        ({"reduction": "averages", "level_learns": "evenly"}, "average over force components twice"),
     ],
 )
 def test_terms_that_there_are_not_cannot_be_weighted(choices: dict[str, object], message: str) -> None:
