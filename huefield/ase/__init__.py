@@ -1,4 +1,4 @@
-"""In ASE: the calculator, the joint distribution, dynamics, reaction paths and frequencies."""
+"""Models in ASE: the calculator, joint distributions, molecular dynamics, reaction paths and frequencies."""
 
 from huefield.ase.calculator import Calculator as Calculator
 from huefield.ase.harmonic import harmonic as harmonic

@@ -73,4 +73,4 @@ def _atoms(image: Image | Fault) -> Atoms:
 
 
 def _unusable(fault: Fault) -> BadFrameError:
-    return BadFrameError(f"{str(fault).rstrip('.')}: mend the file, or take this frame out of it")
+    return BadFrameError(f"{str(fault).rstrip('.')}: correct the file, or remove this frame")

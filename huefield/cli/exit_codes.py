@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the end of a command means to a script."""
+    """Outcome of a command, for scripts."""
 
     SUCCESS = 0
     ERROR = 1

@@ -14,7 +14,7 @@ def make(
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes, with one thread each.")] = 1,
     scale: Annotated[float, typer.Option(help="Factor on the numbers of configurations.")] = 1.0,
-    resume: Annotated[bool, typer.Option(help="Resume an interrupted run, or start anew.")] = True,
+    resume: Annotated[bool, typer.Option(help="Resume an interrupted run, or start again.")] = True,
 ) -> None:
     """Make a reactive data set with quantum chemistry: normal modes, dynamics and reaction paths of small molecules."""
     from huefield.make_data import make as make_data

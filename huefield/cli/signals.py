@@ -4,7 +4,7 @@ Python runs signal handlers in the main thread, which compiled code may keep bus
 writes the number of each signal into a pipe at once (``signal.set_wakeup_fd``). A thread reads the pipe and ends the
 process if the main thread does not answer and has nothing to save.
 
-XLA answers while it compiles, but its threads go on compiling; they would crash the interpreter when it shuts down.
+XLA answers while it compiles, but its threads continue to compile; they would crash the interpreter when it shuts down.
 ``main`` therefore ends the process without a shutdown (:func:`end`) once files are closed and removed.
 """
 

@@ -42,8 +42,8 @@ def test_all_frames(three: Path, tmp_path: Path) -> None:
 def test_errors_name_the_bad_file(read: Callable[[Path], object], three: Path, tmp_path: Path) -> None:
     whole = three.read_text()
     cases = {
-        "cut.xyz": (whole[:-20], r"cut\.xyz, frame 2: the file is truncated.*mend the file, or take this frame out"),
-        "letters.xyz": (whole.replace("0.000", "zero"), r"letters\.xyz, frame [02]: .*mend the file"),
+        "cut.xyz": (whole[:-20], r"cut\.xyz, frame 2: the file is truncated.*correct the file, or remove this frame"),
+        "letters.xyz": (whole.replace("0.000", "zero"), r"letters\.xyz, frame [02]: .*correct the file"),
         "element.xyz": (whole.replace("H ", "Qq "), r"element\.xyz, frame [02]: .*Qq"),
         "empty.xyz": ("", r"empty\.xyz has no structure"),
         "empty.cif": ("", r"empty\.cif.*Empty file"),

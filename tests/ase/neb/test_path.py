@@ -410,7 +410,7 @@ def test_bad_input_is_refused(arguments: list[str], tmp_path: Path) -> None:
     for name, content in {"broken.xyz": good[: len(good) // 2], "empty.xyz": ""}.items():
         (tmp_path / name).write_text(content)
     broken, empty, missing = (str(tmp_path / name) for name in ("broken.xyz", "empty.xyz", "missing.xyz"))
-    refused(r"broken\.xyz, frame 0: the file is truncated.*mend the file", model, broken, product)
+    refused(r"broken\.xyz, frame 0: the file is truncated.*correct the file", model, broken, product)
     refused(r"empty\.xyz has no structure", model, reactant, empty)
     refused(r"there is no file .*missing\.xyz", model, missing, product, error=FileNotFoundError)
     refused(r"broken\.xyz, frame 0: the file is truncated", model, reactant, product, "--start-from", broken)
