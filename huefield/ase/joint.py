@@ -47,7 +47,12 @@ class ObservableDistribution:
 
 @dataclass(frozen=True, eq=False)
 class JointDistribution:
-    """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure."""
+    """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure.
+
+    For an uncalibrated model with colored noise, or one calibrated with the method ``gamma``, energies and forces of a
+    sample belong to one energy surface. Other calibrations scale the variances of energies and forces separately: each
+    entry then has its calibrated variance, but energies and forces of a sample no longer belong together.
+    """
 
     gaussian: Gaussian
     """Energies in it are relative to isolated atoms."""
@@ -71,7 +76,7 @@ class JointDistribution:
         return self.gaussian.covariance(0)
 
     def samples(self, count: int, *, seed: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n N 3"]]:
-        """Draw energies and the forces that belong to them."""
+        """Draw energies and forces jointly."""
         if count < 1:
             raise HuefieldError(f"count must be at least 1, but is {count}")
         with self._precision():

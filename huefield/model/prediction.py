@@ -14,6 +14,8 @@ class Prediction(eqx.Module):
     """The joint distribution of a batch, and the mean of each member.
 
     If the ensemble is calibrated, both are: members spread about their mean with the calibrated epistemic variance.
+    A calibration scales the variances of energies and forces separately, so that force noise is no longer the
+    derivative of energy noise (:class:`~huefield.model.joint_calibration.EnergyForcesCalibration`).
     Everything called ``*_uncertainty*`` is a standard deviation, in eV, eV/Å or eV/Å³.
     """
 

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -270,3 +272,9 @@ def test_what_has_no_value_says_why(compute: Callable[[], float], message: str) 
 def test_bad_settings_are_named(compute: Callable[[], float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         compute()
+
+
+def test_importing_the_package_does_not_import_scipy_stats() -> None:
+    """It takes half a second, which the command line would pay."""
+    program = "import sys, huefield, huefield.evaluation.evaluate; sys.exit('scipy.stats' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
