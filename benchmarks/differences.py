@@ -1,4 +1,4 @@
-"""Do error bars of energy differences hold what they promise? On the bundled data, and beside independent ones.
+"""Coverage of error bars of energy differences on the bundled data, compared with those for independent errors.
 
     huefield config --preset small > small.yaml
     huefield train small.yaml --out run --set batch_size=8 --set stages.0.steps=8000 \
@@ -7,7 +7,7 @@
 
 Pairs of structures of one group (one reaction, or one molecule's dynamics or normal modes) are compared with the true
 difference of their energies. The model's energies are calibrated on validation structures, and intervals of
-differences on pairs of them; then test data are looked at. Writes results/differences.json and
+differences on pairs of them; the coverage is measured on test data. Writes results/differences.json and
 docs/images/differences.png.
 """
 
@@ -32,7 +32,7 @@ from huefield.model.joint_calibration import normal_width
 from huefield.predict import predict_part
 from huefield.support import plots
 
-SHARES = (0.5, 0.68, 0.9, 0.95)
+COVERAGES = (0.5, 0.68, 0.9, 0.95)
 TESTS = {
     "test_id": "as in training",
     "test_reactions": "other reactions",
@@ -84,7 +84,7 @@ def rows(name: str, pairs: EnergyPairs, widths: ConformalCalibration) -> Iterato
                 "error_bars": bars,
                 "rmse_ev": float(np.sqrt(np.mean(pairs.error[keep] ** 2))),
                 "median_sigma_ev": float(np.median(sigma)),
-                "coverage": {str(share): float(np.mean(z <= width(share))) for share in SHARES},
+                "coverage": {str(coverage): float(np.mean(z <= width(coverage))) for coverage in COVERAGES},
             }
 
 
@@ -123,10 +123,10 @@ def draw(pairs: EnergyPairs, widths: ConformalCalibration, path: Path) -> None:
         promised = np.linspace(0.01, 0.99, 99)
         styles = (("-", plots.EPISTEMIC), (":", plots.EPISTEMIC), ("--", plots.OBSERVED))
         for (name, (deviation, width)), (style, color) in zip(error_bars(pairs, widths).items(), styles, strict=True):
-            held = [np.mean(np.abs(pairs.error) <= width(share) * deviation) for share in promised]
+            held = [np.mean(np.abs(pairs.error) <= width(coverage) * deviation) for coverage in promised]
             left.plot(promised, held, style, color=color, label=name)
         left.plot([0, 1], [0, 1], color=plots.TRUTH, lw=0.6, zorder=0)
-        left.set(xlabel="promised share of differences", ylabel="share within the interval", aspect="equal")
+        left.set(xlabel="nominal coverage", ylabel="observed coverage", aspect="equal")
         left.legend(loc="lower right")
         right.hist(pairs.deviation / pairs.independent, bins=np.linspace(0, 1.1, 45), color=plots.EPISTEMIC, alpha=0.7)
         right.set(xlabel="σ of the difference / σ if errors were independent", ylabel="pairs")

@@ -97,13 +97,13 @@ class CalibrationCheck:
         return changes
 
     def __str__(self) -> str:
-        """What was fitted, metrics and coverage before and after, and remarks."""
+        """The method, metrics and coverage before and after, and remarks."""
         return "\n".join([self.text(), *(f"note: {remark}" for remark in self.remarks)])
 
     __repr__ = __str__
 
     def text(self) -> str:
-        """The same without remarks."""
+        """The method, and metrics and coverage before and after, without remarks."""
         from huefield.evaluation.report.tables import markdown_table
 
         fitted = f"Calibration ({self.method}) fitted to {self.fitted_to} structures"
