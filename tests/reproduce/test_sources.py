@@ -165,10 +165,10 @@ def test_files_with_one_name_do_not_share_a_folder(tmp_path: Path) -> None:
     assert names[0] == OwnData(paths[0]).name
 
 
-def test_what_is_there_more_than_once_is_said_before_anything_is_trained(tmp_path: Path) -> None:
+def test_duplicates_are_refused_before_training(tmp_path: Path) -> None:
     once = write_waters(tmp_path / "w.xyz", 20).read_text()
     (tmp_path / "twice.xyz").write_text(once + once)
-    with pytest.raises(ValueError, match=r"(?s)twice.xyz cannot be split into parts, seed 0.*Leave one of each"):
+    with pytest.raises(ValueError, match=r"(?s)twice.xyz cannot be split into parts, seed 0.*Keep one of each"):
         OwnData(tmp_path / "twice.xyz").prepare(1, lambda progress: None, lambda: False)
 
 
