@@ -17,7 +17,7 @@ from huefield.support.errors import HuefieldError
 
 
 @dataclass(frozen=True, eq=False)
-class ObservableDistribution:
+class LinearEstimate:
     """Gaussian distribution of observables that are linear in energy and forces."""
 
     mean: Float[np.ndarray, " Q"]
@@ -83,23 +83,23 @@ class JointDistribution:
             drawn = self.gaussian.samples(count, key=jax.random.key(seed))
         return np.asarray(drawn.energy, float)[:, 0] + self.energy_offset, np.asarray(drawn.forces, float)
 
-    def force_along(self, direction: ArrayLike) -> ObservableDistribution:
+    def force_along(self, direction: ArrayLike) -> LinearEstimate:
         """Force along a direction in configuration space, such as that of a reaction path (N × 3, normalised here)."""
         with self._precision():
             along = Observable.along(jnp.asarray(np.asarray(direction, float)), self.gaussian.partition)
         return self._distribution(along)
 
-    def net_force(self) -> ObservableDistribution:
+    def net_force(self) -> LinearEstimate:
         """Sum of all forces: three components."""
         with self._precision():
             total = Observable.net_force(self.gaussian.partition, 3)
         return self._distribution(total)
 
-    def net_torque(self) -> ObservableDistribution:
+    def net_torque(self) -> LinearEstimate:
         """Torque about the mean of the positions: Σ_i (r_i − r̄) × F_i, three components, [eV]."""
         return self.linear(rotations(self.structure.positions, self.structure.positions.mean(0)))
 
-    def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> ObservableDistribution:
+    def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> LinearEstimate:
         """Observables Σ_i w_i·F_i + v E.
 
         Args:
@@ -112,14 +112,12 @@ class JointDistribution:
             observable = Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights))
         return self._distribution(observable, of_energy * self.energy_offset)
 
-    def _distribution(
-        self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0
-    ) -> ObservableDistribution:
+    def _distribution(self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0) -> LinearEstimate:
         """Distribution of observables; the offset is added to their means."""
         with self._precision():
             found = self.gaussian.linear(observable)
         mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))
-        return ObservableDistribution(mean + offset, noise, spread)
+        return LinearEstimate(mean + offset, noise, spread)
 
     def _precision(self) -> AbstractContextManager[None]:
         """Use the precision of the Gaussian, whatever JAX is set to."""

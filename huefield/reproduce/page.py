@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from huefield.evaluation.report.html import Block, Cell, HtmlTable, Paragraph, Picture, RowGroup, Section, page_of
+from huefield.evaluation.report.html import Cell, HtmlTable, PageBlock, Paragraph, Picture, RowGroup, Section, page_of
 from huefield.evaluation.report.tables import PAPER_METRICS, UNKNOWN, number
 from huefield.reproduce.published import METRICS, PUBLISHED
 from huefield.reproduce.table import (
@@ -66,7 +66,7 @@ def _row_head(text: str) -> Cell:
     return Cell(text, kind="row head")
 
 
-def _paper(table: Table) -> list[Block]:
+def _paper(table: Table) -> list[PageBlock]:
     """Our rows above the published ones, for energies and for forces."""
     bodies = []
     for quantity in QUANTITIES:
@@ -102,7 +102,7 @@ def _paper(table: Table) -> list[Block]:
     return [explained, HtmlTable(heads, bodies)]
 
 
-def _against(table: Table, test: str) -> list[Block]:
+def _against(table: Table, test: str) -> list[PageBlock]:
     """Differences of NLL and ENCE to white noise, seed by seed."""
     rows: list[list[Cell]] = [
         [
@@ -130,7 +130,7 @@ def _against(table: Table, test: str) -> list[Block]:
     return [HtmlTable([*heads, *map(Cell, joint)], [RowGroup("", rows)], groups)]
 
 
-def _calibrations(table: Table) -> list[Block]:
+def _calibrations(table: Table) -> list[PageBlock]:
     """NLL and ENCE of each row with each calibration method."""
     bodies = []
     for quantity in QUANTITIES:

@@ -24,7 +24,7 @@ from huefield.training.mesh import DATA, KEPT_PROGRAMS, SHARED, STATES, Layout, 
 from huefield.training.stages import AbstractStage
 
 
-class MetricSums(eqx.Module):
+class ValidationSums(eqx.Module):
     """Sums over the labels of a batch."""
 
     criterion: Float[Array, " T"]
@@ -58,7 +58,7 @@ class MemberMetrics(eqx.Module):
     force_rmv: Float[np.ndarray, " M"]
 
 
-def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> MetricSums:
+def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> ValidationSums:
     """Sums for one member and one batch; terms that need a variance are zero where it is zero."""
     objective = stage.criterion(distribution, labels)
     variance, mean = distribution.variance(), distribution.mean
@@ -67,7 +67,7 @@ def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Met
         _kind_sums(labels.energy - mean.energy, variance.energy, labels.energy_mask),
         _kind_sums(labels.forces - mean.forces, variance.forces, forces_mask),
     ]
-    return MetricSums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
+    return ValidationSums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
 
 
 def _kind_sums(
@@ -99,10 +99,10 @@ class Validator:
 
 @lru_cache(KEPT_PROGRAMS)
 def _compiled_sums(mesh: Mesh, static: ForceField, stage: AbstractStage, strategy: Strategy) -> Callable[..., Any]:
-    def local(arrays: ForceField, batch: Batch) -> MetricSums:
+    def local(arrays: ForceField, batch: Batch) -> ValidationSums:
         here = jax.tree.map(lambda x: x[0, 0], batch)
 
-        def one(leaves: ForceField) -> MetricSums:
+        def one(leaves: ForceField) -> ValidationSums:
             sums = sums_of(eqx.combine(leaves, static)(here.graph), here.labels, stage)
             return jax.tree.map(lambda s: jax.lax.psum(s, DATA), sums)
 
@@ -112,7 +112,7 @@ def _compiled_sums(mesh: Mesh, static: ForceField, stage: AbstractStage, strateg
 
 
 def metrics_of(total: Any, with_noise: bool) -> MemberMetrics:
-    """Metrics from :class:`MetricSums` over all batches, as NumPy arrays; NaN where there are no labels or no noise."""
+    """Metrics from :class:`ValidationSums` over all batches as NumPy arrays; NaN if there is no label or no noise."""
     counts = np.where(total.counts > 0, total.counts, np.nan)
     criterion = (total.criterion / np.maximum(total.criterion_counts, 1)).sum(-1)
     nothing = np.full_like(counts, np.nan)

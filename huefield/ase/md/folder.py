@@ -77,6 +77,11 @@ class Folder:
             metadata = checked_metadata(path, content, FORMAT, "state of dynamics")
         except TensorFileError as error:
             raise TensorFileError(f"{error}, or start again with --overwrite") from None
+        if "written" not in metadata:
+            raise HuefieldError(
+                f"{path} was written by an older huefield, whose runs this version cannot resume: finish the run with "
+                "that version, or start again with --overwrite"
+            )
         self._require_same(json.loads(metadata["identity"]))
         state = State(int(metadata["step"]), tensors_in(path, content))
         if state.step > self._steps:

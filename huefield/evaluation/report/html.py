@@ -105,7 +105,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Remarks:
+class RemarkList:
     """A list of remarks."""
 
     texts: Sequence[str]
@@ -117,7 +117,7 @@ class Folded:
     """Blocks that a click unfolds."""
 
     title: str
-    blocks: "Sequence[Block]"
+    blocks: "Sequence[PageBlock]"
     kind: ClassVar[str] = "folded"
 
 
@@ -132,7 +132,7 @@ class ViewerPanels:
     kind: ClassVar[str] = "viewer"
 
 
-Block = Paragraph | Heading | HtmlTable | Picture | Remarks | Folded | ViewerPanels
+PageBlock = Paragraph | Heading | HtmlTable | Picture | RemarkList | Folded | ViewerPanels
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Section:
     name: str
     """Anchor of links."""
     title: str
-    blocks: Sequence[Block]
+    blocks: Sequence[PageBlock]
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def page_of(title: str, notes: Sequence[str], sections: Sequence[Section], viewe
     return template.render(title=title, notes=notes, sections=shown, viewer=viewer, style=_resource("report.css"))
 
 
-def fragment_of(blocks: Sequence[Block]) -> str:
+def fragment_of(blocks: Sequence[PageBlock]) -> str:
     """HTML of blocks, for a notebook."""
     return _environment().get_template("fragment.html").render(blocks=blocks)
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from huefield.evaluation.report.html import Block, Paragraph, Remarks, fragment_of
+from huefield.evaluation.report.html import PageBlock, Paragraph, RemarkList, fragment_of
 from huefield.evaluation.report.page import metric_table
 from huefield.evaluation.report.tables import PAPER_METRICS
 from huefield.evaluation.slices import Evaluation
@@ -25,5 +25,5 @@ def calibration_html(check: "CalibrationCheck") -> str:
     return fragment_of([Paragraph(first), table, *coverage, *_listed(check.remarks)])
 
 
-def _listed(remarks: Sequence[str]) -> list[Block]:
-    return [Remarks(remarks)] if remarks else []
+def _listed(remarks: Sequence[str]) -> list[PageBlock]:
+    return [RemarkList(remarks)] if remarks else []

@@ -12,14 +12,14 @@ from huefield.evaluation.paper_metrics import PaperMetrics
 from huefield.evaluation.report.chemiscope import NoViewerError, chemiscope_program
 from huefield.evaluation.report.figures import CAPTIONS, Caption
 from huefield.evaluation.report.html import (
-    Block,
     Cell,
     Folded,
     Heading,
     HtmlTable,
+    PageBlock,
     Paragraph,
     Picture,
-    Remarks,
+    RemarkList,
     RowGroup,
     Section,
     ViewerPanels,
@@ -98,7 +98,7 @@ def write_report(
     write_bytes(path, page_of(title, notes, sections, scripts).encode())
 
 
-def _viewer(predictions: Predictions, chosen: Selection) -> tuple[list[Block], ViewerScripts | None]:
+def _viewer(predictions: Predictions, chosen: Selection) -> tuple[list[PageBlock], ViewerScripts | None]:
     """The section with the viewer and its scripts, or the reason why it is not available."""
     try:
         program = chemiscope_program()
@@ -108,7 +108,7 @@ def _viewer(predictions: Predictions, chosen: Selection) -> tuple[list[Block], V
     return [ViewerPanels(predictions.name, chosen.description)], scripts
 
 
-def _metrics(evaluations: Sequence[Evaluation]) -> list[Block]:
+def _metrics(evaluations: Sequence[Evaluation]) -> list[PageBlock]:
     remarks = list(dict.fromkeys(_remarks(evaluations)))
     return [
         Paragraph(EXPLANATION),
@@ -118,11 +118,11 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[Block]:
         metric_table(evaluations, MORE_METRICS),
         Heading("Observed coverage in percent of central intervals with a nominal coverage of"),
         metric_table(evaluations, COVERAGE_METRICS),
-        *([Remarks(remarks)] if remarks else []),
+        *([RemarkList(remarks)] if remarks else []),
     ]
 
 
-def _joint(evaluations: Sequence[Evaluation]) -> Iterator[Block]:
+def _joint(evaluations: Sequence[Evaluation]) -> Iterator[PageBlock]:
     known = [
         f"{e.name}: {joint_text(e)}" + (f" ({ends})" if (ends := joint_interval_text(e)) else "")
         for e in evaluations
@@ -186,7 +186,7 @@ def _figure(path: Path) -> Picture:
     return Picture(path, caption.title, caption.text)
 
 
-def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figures: Sequence[Path]) -> list[Block]:
+def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figures: Sequence[Path]) -> list[PageBlock]:
     now = {e.name: e for e in after}
     pairs = [(e, now[e.name]) for e in before if e.name in now]
     if not pairs:
@@ -202,7 +202,7 @@ def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figu
     return [HtmlTable(heads, parts), *drawn]
 
 
-def _worst(predictions: Predictions, chosen: Selection) -> list[Block]:
+def _worst(predictions: Predictions, chosen: Selection) -> list[PageBlock]:
     """Tables of the structures with the largest errors, with buttons that show them in the viewer."""
     scores = StructureScores(predictions)
     rankings = (("By force error", scores.force_error), ("By energy error", scores.energy_error))
@@ -244,7 +244,7 @@ def formula(structure: Structure) -> str:
     return str(Symbols(structure.atomic_numbers).get_chemical_formula(mode="hill"))
 
 
-def _slices(slices: Sequence[Slice]) -> Iterator[Block]:
+def _slices(slices: Sequence[Slice]) -> Iterator[PageBlock]:
     """A heading and a table for each criterion."""
     for kind in dict.fromkeys(each.kind for each in slices):
         yield Heading(f"By {kind}")

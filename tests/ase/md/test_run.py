@@ -19,9 +19,12 @@ from huefield.ase.md import MDConfig, MDProgress, MDResult
 from huefield.ase.md import run_md as run_and_draw
 from huefield.ase.md.dynamics import Dynamics
 from huefield.ase.md.figure import read_log
+from huefield.ase.md.folder import CHECKPOINT, FORMAT
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
+from huefield.support.errors import HuefieldError
 from huefield.support.files import FolderInUseError, alone_in
+from huefield.support.tensorfile import checked_metadata, format_file, tensors_in
 from tests.training.helpers import POTENTIAL, waters
 
 FILES = ("trajectory.xyz", "log.csv", "uncertain.xyz", "checkpoint.safetensors")
@@ -364,6 +367,17 @@ def test_a_folder_with_another_run_is_not_changed(calculator: Calculator, water:
         run_md(config(steps=10), calculator, water, tmp_path)
     done = run_md(config(steps=10, seed=3), calculator, water, tmp_path, overwrite=True)
     assert done.frames == 3
+
+
+def test_a_checkpoint_of_an_older_huefield_is_refused(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:
+    run_md(config(steps=10), calculator, water, tmp_path)
+    path = tmp_path / CHECKPOINT
+    content = path.read_bytes()
+    metadata = checked_metadata(path, content, FORMAT, "checkpoint")
+    metadata["place"] = metadata.pop("written")
+    path.write_bytes(format_file(tensors_in(path, content), metadata, FORMAT))
+    with pytest.raises(HuefieldError, match=r"older huefield.*--overwrite"):
+        run_md(config(steps=20), calculator, water, tmp_path)
 
 
 def test_a_calculator_of_another_precision_is_refused(calculator: Calculator, water: Atoms, tmp_path: Path) -> None:

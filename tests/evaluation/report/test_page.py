@@ -317,7 +317,7 @@ def test_all_text_is_escaped(tmp_path: Path) -> None:
     cells = [Cell(evil, evil), Cell(evil, kind="words"), Cell(evil, kind="row head"), Cell(evil, kind="show")]
     table = HtmlTable([Cell(evil)], [RowGroup(evil, [cells])], [(evil, 1)])
     blocks = [
-        Paragraph(evil), html.Heading(evil), table, Picture(tmp_path / "f.png", evil, evil), html.Remarks([evil]),
+        Paragraph(evil), html.Heading(evil), table, Picture(tmp_path / "f.png", evil, evil), html.RemarkList([evil]),
         html.Folded(evil, [Paragraph(evil)]), html.ViewerPanels(evil, evil),
     ]  # fmt: skip
     scripts = html.ViewerScripts.of(evil, evil, evil + "-->" + evil)
