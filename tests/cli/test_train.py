@@ -79,7 +79,7 @@ def test_a_member_alone_put_together_and_drawn(tmp_path: Path) -> None:
         call("assemble", tmp_path / "run")
     some = call("assemble", tmp_path / "run", "--allow-missing")
     assert some.stdout.splitlines()[:-1] == result.stdout.splitlines()[:4]  # the same scores
-    assert some.stdout.splitlines()[-1] == f"Wrote {tmp_path}/run/model.safetensors: 1 member"
+    assert some.stdout.splitlines()[-1] == f"{tmp_path}/run/model.safetensors: 1 member"
     drawn = call("history", folder)
     assert drawn.exit_code == 0
     assert (folder / "history.png").read_bytes().startswith(b"\x89PNG")

@@ -72,6 +72,6 @@ def test_a_polite_stop_saves_and_goes_on(small: tuple[Path, Path], tmp_path: Pat
     process.child.send_signal(number)
     assert process.wait(60) == 130, process.said
     assert "Stopping after this step" in process.said
-    assert "the same command goes on from there" in process.said
+    assert "run the same command again to resume" in process.said
     train_alone(config, tmp_path / "run")
     require_same_result(tmp_path / "run", alone)
