@@ -20,8 +20,7 @@ def require_tensorboard() -> None:
         import tensorboardX  # noqa: F401
     except ImportError as error:
         raise HuefieldError(
-            "tensorboard: true needs the package tensorboardX: pip install 'huefield[tensorboard]', or set "
-            "tensorboard: false"
+            "tensorboard: true needs the package tensorboardX: pip install tensorboardX, or set tensorboard: false"
         ) from error
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from huefield.data.batches.batching import Place
 from huefield.model.forcefield import ForceField
-from huefield.support.tensorfile import TensorFileError, checked_metadata
+from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, tensors_in
 from huefield.support.trees import is_array_like
 from huefield.training import CheckpointError, SquaredErrorStage, checkpoint
 from huefield.training.checkpoint import (
@@ -124,6 +124,14 @@ def test_other_arrays_are_refused(contents: RunState, tmp_path: Path) -> None:
     save_checkpoint(tmp_path, replace_scores(contents, np.zeros(2)), position(1), FINGERPRINT)
     with pytest.raises(CheckpointError, match=r"other arrays .*best_score"):
         load(tmp_path, contents)
+
+
+def test_empty_arrays_of_an_older_version_are_ignored(contents: RunState, tmp_path: Path) -> None:
+    path = save_checkpoint(tmp_path, contents, position(1), FINGERPRINT)
+    content = path.read_bytes()
+    metadata, tensors = checked_metadata(path, content, checkpoint.FORMAT, "checkpoint"), tensors_in(path, content)
+    path.write_bytes(format_file({**tensors, "best.potential.vectors": np.zeros((1, 0))}, metadata, checkpoint.FORMAT))
+    assert load(tmp_path, contents)[1] == position(1)
 
 
 def replace_scores(contents: RunState, scores: np.ndarray) -> RunState:
