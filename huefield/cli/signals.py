@@ -55,6 +55,10 @@ class StopRequest:
         """Note that everything is on the disk, as before the first question."""
         self._begun = False
 
+    def announce(self) -> None:
+        """Tell the user that a signal was heard."""
+        typer.echo(f"Stopping {self.when}; repeat to stop at once", err=True)
+
     @property
     def defers(self) -> bool:
         """Whether a signal that comes now waits for the next question."""
@@ -69,6 +73,7 @@ class _Listener:
         self._answered = threading.Event()
         self._ending = False
         self._deferred: set[int] = set()
+        self._lock = threading.RLock()  # a handler may interrupt another one
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -90,36 +95,42 @@ class _Listener:
 
     def _answer(self, number: int, frame: Any) -> None:
         """Handle a signal in the main thread, unless the other thread has done so."""
-        if number in self._deferred:
-            self._deferred.remove(number)
-            return
-        self._ending = not self._defer()
-        self._answered.set()
-        if self._ending:
+        with self._lock:
+            if number in self._deferred:
+                self._deferred.remove(number)
+                return
+            request = self._defer()
+            self._ending = request is None
+            self._answered.set()
+        if request is None:
             raise Interrupted(number)
+        request.announce()
 
     def _watch(self, read_end: int) -> None:
         while content := os.read(read_end, 1):
-            number = content[0]
-            if number not in SIGNALS:
-                continue
-            if self._answered.wait(SECONDS_TO_ANSWER):
-                self._answered.clear()
-                if self._ending and not _closed_within(read_end, SECONDS_TO_END):
-                    end(128 + number)
-            elif self._defer():
-                self._deferred.add(number)
-            else:
-                end(128 + number)
+            if content[0] in SIGNALS:
+                self._hear(content[0], read_end)
 
-    def _defer(self) -> bool:
-        """Pass a signal on to the work that has something to save, if there is any."""
+    def _hear(self, number: int, read_end: int) -> None:
+        """Wait for the answer of the main thread, or answer in its place."""
+        self._answered.wait(SECONDS_TO_ANSWER)
+        with self._lock:
+            answered, request = self._answered.is_set(), None
+            self._answered.clear()
+            if not answered and (request := self._defer()):
+                self._deferred.add(number)
+        if request is not None:
+            request.announce()
+        elif not answered or (self._ending and not _closed_within(read_end, SECONDS_TO_END)):
+            end(128 + number)
+
+    def _defer(self) -> StopRequest | None:
+        """Pass a signal on to the work that has something to save, and return its request; None if there is none."""
         request = self.requests[-1] if self.requests else None
         if request is None or not request.defers:
-            return False
+            return None
         request.received = True
-        typer.echo(f"Stopping {request.when}; repeat to stop at once", err=True)
-        return True
+        return request
 
 
 _listeners: list[_Listener] = []

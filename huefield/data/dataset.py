@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Int
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from huefield.core.structure import Block, joined
 from huefield.data.bundled.sets import DEFAULT_LEVEL_OF_THEORY, bundled
@@ -102,6 +102,12 @@ class FileData(FrozenConfig):
     limits: dict[str, PositiveInt] = Field(
         {}, description="largest number of structures of a part, drawn at random, as in {train: 1000, test: 500}"
     )
+
+    @field_validator("reader", mode="before")
+    @classmethod
+    def _read_through_ase(cls, given: Any) -> Any:
+        """Settings of a reader without its kind are those of the reader for most files."""
+        return {"kind": "ase", **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _one_way_to_validate(self) -> "FileData":

@@ -49,8 +49,9 @@ def run_folder(out: str | Path | None) -> Iterator[Path]:
     except BaseException:
         if not _has_run(folder):
             for store in (folder / name for name in STRUCTURES):
-                if _is_ours(store):
-                    shutil.rmtree(store)
+                with suppress(HuefieldError, OSError):  # it must not hide the first error
+                    if _is_ours(store):
+                        shutil.rmtree(store)
             if out is None:
                 with suppress(OSError):
                     folder.rmdir()
@@ -79,10 +80,11 @@ def resolved(
     if isinstance(config, TrainConfig) and data is None and validation is None and not any(overrides):
         return config
     content, source = _content(config)
-    for each in overrides:
-        with_overrides(content, _plain(each))
     if data is not None or validation is not None:
         content["data"] = _data(content.get("data"), data, validation, folder, on_remark)
+    for each in overrides:
+        with_overrides(content, _plain(each))
+    _drop_needless_split(content.get("data"))
     return validated(content, source)
 
 
@@ -116,6 +118,12 @@ def _data(
     elif not settings.get("validation") and settings.get("split") is None:
         settings["split"] = SPLIT.model_dump(mode="json")
     return {"kind": "files", **settings}
+
+
+def _drop_needless_split(data: Any) -> None:
+    """Remove the split of data that came without one, if an override names files for validation."""
+    if isinstance(data, dict) and data.get("validation") and data.get("split") == SPLIT.model_dump(mode="json"):
+        data["split"] = None
 
 
 def _paths(data: DataLike, store: Path, on_remark: OnRemark) -> list[str]:

@@ -13,6 +13,7 @@ import jax
 import pytest
 
 import huefield
+from huefield.cli import signals
 from huefield.cli.signals import stopping_politely
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
@@ -140,3 +141,27 @@ def test_when_all_is_saved_a_signal_ends_the_program() -> None:
         should_stop.all_saved()
         with pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGINT)
+
+
+def test_the_main_thread_may_wake_while_the_other_one_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The handler runs late, while the listening thread writes its message: one signal must not count twice."""
+    listener, request = signals._Listener(), signals.StopRequest("after this step")
+    listener.requests.append(request)
+    request()
+    read_end, write_end = os.pipe()
+    os.write(write_end, bytes([signal.SIGTERM]))
+    os.close(write_end)
+    heard: list[str] = []
+
+    def echo(message: str, **_: object) -> None:
+        heard.append(message)
+        listener._answer(signal.SIGTERM, None)
+
+    monkeypatch.setattr(signals, "SECONDS_TO_ANSWER", 0.0)
+    monkeypatch.setattr(signals.typer, "echo", echo)
+    listener._watch(read_end)
+    os.close(read_end)
+    assert heard == ["Stopping after this step; repeat to stop at once"]
+    assert request()
+    with pytest.raises(signals.Interrupted):
+        listener._answer(signal.SIGTERM, None)

@@ -10,7 +10,9 @@ from ase import Atoms
 
 import huefield
 from huefield.data.dataset import BundledData, FileData
+from huefield.data.readers.ase_files import AseReader
 from huefield.data.runs import is_run, part_of_run
+from huefield.data.splits.config import RandomSplit
 from huefield.support.errors import HuefieldError
 from huefield.training import TrainConfig, Trained, TrainingStoppedError, train
 from huefield.training.config import to_yaml
@@ -177,3 +179,29 @@ class TestResolved:
         assert resolved(content, None, None, ({"members": 3},), Path("run")).members == 3
         assert content["members"] == 2
         assert isinstance(resolved(content, None, None, (), Path("run")), TrainConfig)
+
+
+@pytest.mark.parametrize("source", ["small", "file"])
+def test_settings_of_the_data_hold_for_files_that_replace_those_of_the_configuration(source: str) -> None:
+    Path("config.yaml").write_text(to_yaml(config_for(Path("other.xyz"))))
+    overrides = ["data.reader.energy_unit=hartree", "data.split.seed=7", "data.limits.train=3"]
+    chosen = resolved("small" if source == "small" else "config.yaml", "x.xyz", None, [overrides, {}], Path())
+    assert isinstance(chosen.data, FileData)
+    assert chosen.data.train == (Path("x.xyz"),)
+    assert chosen.data.reader == AseReader(energy_unit="hartree")
+    assert isinstance(chosen.data.split, RandomSplit)
+    assert chosen.data.split.seed == 7
+    assert chosen.data.limits == {"train": 3}
+
+
+def test_files_for_validation_among_the_overrides_replace_the_default_split() -> None:
+    chosen = resolved("small", "x.xyz", None, [{"data.validation": ["v.xyz"]}], Path())
+    assert isinstance(chosen.data, FileData)
+    assert (chosen.data.validation, chosen.data.split) == ((Path("v.xyz"),), None)
+
+
+def test_a_broken_store_in_the_folder_does_not_hide_the_error(tmp_path: Path) -> None:
+    (tmp_path / "run" / "structures.hues").mkdir(parents=True)
+    (tmp_path / "run" / "structures.hues" / "manifest.json").write_text("{")
+    with pytest.raises(HuefieldError, match="missing is neither a file nor a preset"):
+        train("missing", tmp_path / "run")
