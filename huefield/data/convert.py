@@ -9,8 +9,9 @@ import numpy as np
 
 from huefield import __version__
 from huefield.core.structure import Block, Precision
-from huefield.data.readers.base import BadFrameError, Fault, LeftOut
+from huefield.data.readers.base import BadFrameError, Fault, LeftOut, Remark, warn_of
 from huefield.data.readers.detect import OnFault, OnLeftOut, OnRemark, ReaderConfig, detect, read_blocks
+from huefield.data.readers.transition1x import Transition1xReader
 from huefield.data.store.format import MANIFEST, Provenance, ReadingPosition, SourceInfo, StoreError
 from huefield.data.store.store import Store, is_store
 from huefield.data.store.writer import StoreWriter
@@ -47,6 +48,8 @@ class Converted:
     faults: int
     left_out: int
     resumed: int
+    remarks: tuple[Remark, ...]
+    """Labels under other names, charges and unpaired electrons in the sources that this run read."""
 
 
 class ConversionStoppedError(Exception):
@@ -69,7 +72,8 @@ def convert(
     """Write the structures of all sources, in order, to a store.
 
     The result is identical, bit for bit, whether the conversion was interrupted or not. Resuming reads the source in
-    which it was interrupted from its beginning, and skips the structures that the store has.
+    which it was interrupted from its beginning, and skips the structures that the store has. Remarks on the sources,
+    such as labels under other names, are shown as warnings.
 
     Args:
         sources: files that readers know, or stores.
@@ -88,6 +92,7 @@ def convert(
     infos = tuple(source_info(path, reader) for path in sources)
     provenance = Provenance(huefield=__version__, precision=precision, sources=infos)
     start = time.monotonic()
+    remarks: list[Remark] = []
     with StoreWriter(dest, provenance, resume=resume, overwrite=overwrite, journal_every=journal_every) as writer:
         resumed, position = writer.structures, writer.position
         if writer.faults and not skip_bad:
@@ -99,7 +104,7 @@ def convert(
             if number < position.source:
                 continue
             done = position if number == position.source else ReadingPosition(source=number)
-            for block in _remaining(path, reader, number, done, writer, skip_bad):
+            for block in _remaining(path, reader, number, done, writer, skip_bad, remarks):
                 writer.append(block, number)
                 seconds = time.monotonic() - start
                 counts = (writer.structures, resumed, writer.faults)
@@ -112,20 +117,26 @@ def convert(
         if not writer.structures:
             faults = writer.faults
             writer.discard()
-            raise BadFrameError(f"there is nothing to store: all {faults} frames of {dest.name}'s sources are bad")
+            raise BadFrameError(f"no frame can be stored in {dest.name}: all {faults} are bad")
         path = writer.finish()
-        return Converted(path, writer.structures, writer.atoms, writer.faults, writer.left_out, resumed)
+        return Converted(path, writer.structures, writer.atoms, writer.faults, writer.left_out, resumed, tuple(remarks))
 
 
 def source_info(path: Path, reader: ReaderConfig | None) -> SourceInfo:
-    """Path, size, time and reader of a source, by which a resumed conversion notices changes."""
-    file, config = path, None
+    """Path, size, time, reader and official split of a source, by which a resumed conversion notices changes."""
+    file, config, parts = path, None, dict[str, str]()
     if is_store(path):
-        file = Store.open(path).path / MANIFEST
+        store = Store.open(path)
+        file = store.path / MANIFEST
+        parts = {formula: part for each in store.provenance.sources for formula, part in each.official_parts.items()}
     else:
-        config = (reader or detect(path)).model_dump(mode="json")
+        chosen = reader or detect(path)
+        config = chosen.model_dump(mode="json")
+        parts = chosen.official_parts(path) if isinstance(chosen, Transition1xReader) else parts
     stat = file.stat()
-    return SourceInfo(path=str(path), bytes=stat.st_size, modified_ns=stat.st_mtime_ns, reader=config)
+    return SourceInfo(
+        path=str(path), bytes=stat.st_size, modified_ns=stat.st_mtime_ns, reader=config, official_parts=parts
+    )
 
 
 def read_any(
@@ -143,7 +154,13 @@ def read_any(
 
 
 def _remaining(
-    path: Path, reader: ReaderConfig | None, number: int, done: ReadingPosition, writer: StoreWriter, skip_bad: bool
+    path: Path,
+    reader: ReaderConfig | None,
+    number: int,
+    done: ReadingPosition,
+    writer: StoreWriter,
+    skip_bad: bool,
+    remarks: list[Remark],
 ) -> Iterator[Block]:
     """Blocks of a source without the structures that the store has; faults of the rest go to the writer."""
     faults, rules = done.faults, done.rules
@@ -163,7 +180,12 @@ def _remaining(
     def refuse(fault: Fault) -> None:
         raise BadFrameError(f"{fault}. Correct it, or leave such frames out with --skip-bad")
 
-    blocks = read_any(path, reader, on_fault=note if skip_bad else refuse, on_left_out=leave_out)
+    def remark_on(remark: Remark) -> None:
+        remarks.append(remark)
+        warn_of(remark)
+
+    on_fault = note if skip_bad else refuse
+    blocks = read_any(path, reader, on_fault=on_fault, on_left_out=leave_out, on_remark=remark_on)
     return skipped(blocks, done.structures)
 
 

@@ -15,9 +15,9 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 from huefield.core.structure import Block, joined
 from huefield.data.bundled.sets import DEFAULT_LEVEL_OF_THEORY, bundled
 from huefield.data.composition import symbol
+from huefield.data.convert import source_info
 from huefield.data.readers.base import UnreadableFileError
-from huefield.data.readers.detect import OnRemark, ReaderConfig, detect, read_blocks
-from huefield.data.readers.transition1x import Transition1xReader
+from huefield.data.readers.detect import OnRemark, ReaderConfig, read_blocks
 from huefield.data.splits.config import OfficialSplit, SplitConfig, SplitInputs
 from huefield.data.splits.duplicates import block_hashes, pairs_across
 from huefield.data.splits.splits import SplitError
@@ -26,7 +26,7 @@ from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
 BLOCK = 4096
-"""Structures that a pass over all of them takes at once."""
+"""Structures per block."""
 SHOWN = 3
 """Pairs of frames that a message lists."""
 
@@ -138,14 +138,11 @@ class FileData(FrozenConfig):
         return {name: replace(whole, name=name, indices=np.asarray(found)) for name, found in split.parts.items()}
 
     def _official_parts(self, whole: Part) -> list[str] | None:
-        """The official part of each structure; None if no file has such parts."""
-        readers = {path: self.reader or detect(path) for path in self.train if not is_store(path)}
-        named = [
-            reader.official_parts(path) for path, reader in readers.items() if isinstance(reader, Transition1xReader)
-        ]
-        if not named:
+        """The official part of each structure; None if no file or store has such parts."""
+        infos = [source_info(path, self.reader) for path in self.train]
+        part_of_formula = {formula: part for each in infos for formula, part in each.official_parts.items()}
+        if not part_of_formula:
             return None
-        part_of_formula = {formula: part for each in named for formula, part in each.items()}
         groups = (group for block in whole.blocks() for group in block.groups)
         return [part_of_formula.get(group.partition("/")[0], "") for group in groups]
 

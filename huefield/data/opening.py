@@ -1,4 +1,4 @@
-"""Structures from whatever people have: atoms in memory, files, a store, or the folder of a run."""
+"""Open atoms in memory, files, a store, or the data of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from ase import Atoms
 from huefield.core.structure import joined
 from huefield.data.dataset import Part, open_part
 from huefield.data.readers.ase_files import AseReader
-from huefield.data.readers.base import Remark
+from huefield.data.readers.base import Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig, read_atoms
 from huefield.data.runs import is_run, part_of_run
 from huefield.support.errors import HuefieldError
@@ -23,7 +23,7 @@ IN_MEMORY = "atoms in memory"
 def open_data(
     data: DataSource, *, part: str | None = None, usual_part: str = "test", reader: ReaderConfig | None = None
 ) -> Part:
-    """Open structures.
+    """Open labelled structures. Remarks of the readers, such as charges that models ignore, are shown as warnings.
 
     Args:
         data: see :data:`DataSource`.
@@ -44,12 +44,11 @@ def open_data(
     if not all(isinstance(each, str | Path) for each in items):
         kinds = ", ".join(sorted({type(each).__name__ for each in items}))
         raise HuefieldError(f"structures are ase.Atoms or paths of files, but these are {kinds}")
-    paths = [Path(each) for each in items if isinstance(each, str | Path)]
+    paths, remarks = [Path(each) for each in items if isinstance(each, str | Path)], list[Remark]()
     if len(paths) == 1 and is_run(paths[0]):
         _require_none("reader", reader, "the run records how its data are read")
-        return part_of_run(paths[0], part or usual_part)
+        return _labelled(part_of_run(paths[0], part or usual_part, remarks.append), remarks)
     _require_none("part", part, f"{paths[0]} is not the folder of a run")
-    remarks: list[Remark] = []
     return _labelled(open_part(", ".join(map(str, paths)), paths, reader, remarks.append), remarks)
 
 
@@ -62,10 +61,12 @@ def _atoms_part(atoms: list[Atoms], reader: ReaderConfig | None) -> Part:
 
 
 def _labelled(part: Part, remarks: Sequence[Remark]) -> Part:
-    """The part, if any structure has a label; an error that lists other names of labels otherwise."""
+    """The part, with the remarks as warnings; an error that lists other names of labels if it has no labels."""
     if not any((block.has_energy | block.has_forces).any() for block in part.blocks()):
         others = "".join(f". {remark}" for remark in remarks if remark.kind == "labels")
         raise HuefieldError(f"no structure of {part.name} has an energy or forces{others}")
+    for remark in remarks:
+        warn_of(remark)
     return part
 
 

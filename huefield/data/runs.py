@@ -8,6 +8,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from huefield.data.dataset import DataConfig, FileData, Part, Parts
+from huefield.data.readers.detect import OnRemark
 from huefield.support.config import explain
 from huefield.support.errors import HuefieldError
 from huefield.support.yamlfile import parse_yaml
@@ -50,15 +51,16 @@ def changed_parts(parts: Parts, folder: Path) -> list[str]:
     return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
 
 
-def part_of_run(path: Path, name: str) -> Part:
+def part_of_run(path: Path, name: str, on_remark: OnRemark = None) -> Part:
     """A part of the data of a run, such as ``validation``, after a check that the data have not changed.
 
     Args:
         path: folder of the run.
         name: name of the part.
+        on_remark: receives remarks of the readers.
     """
     folder = inputs_folder(path)
-    parts = _recorded_data(folder).load()
+    parts = _recorded_data(folder).load(on_remark)
     if name not in parts:
         raise HuefieldError(f"the data of {path} have no part {name!r}, but {', '.join(parts)}: choose one with --part")
     for changed in changed_parts(parts, folder):

@@ -1,6 +1,5 @@
 """Predict the structures of a file of any size, in constant memory."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from huefield.data.convert import read_any
-from huefield.data.readers.base import BadFrameError, Fault, Remark
+from huefield.data.readers.base import BadFrameError, Fault, Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
 from huefield.model import modelfile
@@ -99,7 +98,7 @@ def predict_file(
 def _warn(remark: Remark) -> None:
     """Warn of a charge or of unpaired electrons; a file to predict needs no labels."""
     if remark.kind == "electrons":
-        warnings.warn(str(remark), stacklevel=2)
+        warn_of(remark)
 
 
 def _require_free(source: Path, target: Path, overwrite: bool) -> None:

@@ -131,7 +131,7 @@ def test_bad_frames_are_named_or_left_out_and_listed(sources: list[Path], whole:
 
 def test_sources_with_nothing_but_bad_frames_leave_nothing(tmp_path: Path) -> None:
     write(tmp_path / "bad.xyz", frames(3, bad=(0, 1, 2)))
-    with pytest.raises(BadFrameError, match=r"nothing to store: all 3 frames of a.hues's sources are bad"):
+    with pytest.raises(BadFrameError, match=r"no frame can be stored in a.hues: all 3 are bad"):
         convert([tmp_path / "bad.xyz"], tmp_path / "a.hues", skip_bad=True)
     assert [file.name for file in tmp_path.iterdir()] == ["bad.xyz"]
     with pytest.raises(ValueError, match="give at least one file"):
@@ -271,3 +271,18 @@ def test_real_files_of_all_kinds_go_into_one_store(tmp_path: Path) -> None:
     np.testing.assert_array_equal(store[len(dihedral)].cell, silicon[0].cell[:])
     assert len(store) > len(dihedral) + len(silicon)
     assert any("rxn" in structure.group for structure in store)
+
+
+def test_remarks_of_the_readers_are_warnings_and_in_the_result(tmp_path: Path) -> None:
+    charged = Atoms("H2", [[0, 0, 0], [0, 0, 0.7]], info={"dft_energy": -31.0, "charge": 1})
+    write(tmp_path / "a.xyz", charged, format="extxyz")
+    with pytest.warns(UserWarning, match="a charge, which models do not|there is dft_energy") as shown_here:
+        done = convert([tmp_path / "a.xyz"], tmp_path / "a.hues")
+    assert [str(each.message) for each in shown_here] == [str(remark) for remark in done.remarks]
+    assert [remark.kind for remark in done.remarks] == ["electrons", "labels"]
+    shown = subprocess.run(
+        [HUEFIELD, "data", "convert", tmp_path / "a.xyz", tmp_path / "b.hues"], capture_output=True, text=True
+    )
+    assert shown.returncode == 0
+    assert "warning: " in shown.stderr
+    assert "there is dft_energy" in shown.stderr

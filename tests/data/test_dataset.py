@@ -110,6 +110,18 @@ def test_the_official_split_of_transition1x(tmp_path: Path) -> None:
     }
 
 
+def test_stores_carry_the_official_split(tmp_path: Path) -> None:
+    """A store of the file, and a store of that store, have the parts of the file."""
+    first = convert([make(tmp_path / "t1x.h5")], tmp_path / "t1x.hues").path
+    second = convert([first], tmp_path / "again.hues").path
+    expected = FileData(train=(tmp_path / "t1x.h5",), split={"kind": "official"}).load()
+    for store in (first, second):
+        parts = FileData(train=(store,), split={"kind": "official"}).load()
+        assert {name: part.indices.tolist() for name, part in parts.items()} == {
+            name: part.indices.tolist() for name, part in expected.items()
+        }
+
+
 def test_the_official_split_of_a_real_file() -> None:
     path = real_file("transition1x/t1x_mini.h5")
     parts = FileData(train=(path,), split={"kind": "official"}).load()

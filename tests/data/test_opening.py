@@ -74,3 +74,12 @@ def test_options_without_effect_are_refused(file: Path) -> None:
     for options in ({"part": "test"}, {"reader": AseReader()}):
         with pytest.raises(HuefieldError, match="has no effect here"):
             open_data(open_part("mine", [file]), **options)  # type: ignore[arg-type]
+
+
+def test_remarks_are_warnings_even_if_there_are_labels(tmp_path: Path) -> None:
+    """A charge is not an input of models, and forces may be there under another name."""
+    atoms = Atoms("H2", [[0, 0, 0], [0, 0, 0.7]], info={"energy": -31.0, "charge": 1})
+    ase.io.write(tmp_path / "a.xyz", atoms, format="extxyz")
+    for data in (atoms, tmp_path / "a.xyz"):
+        with pytest.warns(UserWarning, match="a charge, which models do not take as input"):
+            open_data(data)

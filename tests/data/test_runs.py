@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import ase.io
 import numpy as np
 import pytest
 
@@ -66,3 +67,16 @@ def test_data_that_have_changed_are_refused(run: Path, data: Path) -> None:
             part_of_run(run, "validation")
     finally:
         data.write_bytes(kept)
+
+
+def test_remarks_on_the_data_of_a_run_are_warnings(run: Path, data: Path) -> None:
+    """A charge leaves the structures, and with them the digests, unchanged."""
+    images = ase.io.read(data, ":")
+    images[0].info["charge"] = 1
+    before = data.read_bytes()
+    ase.io.write(data, images, format="extxyz")
+    try:
+        with pytest.warns(UserWarning, match="a charge, which models do not take as input"):
+            open_data(run, part="validation")
+    finally:
+        data.write_bytes(before)

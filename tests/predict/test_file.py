@@ -172,7 +172,7 @@ def test_what_the_model_cannot_do_is_an_error_or_left_out(folder: Path, tmp_path
     said = run("predict", model, source, out, "--skip-bad", "--members")
     assert f"Wrote {out}: 7 structures" in said
     assert (
-        f"left out 2: it contains S, but the model was trained for H, O only (the first is frame 2 of {source})" in said
+        f"skipped 2: it contains S, but the model was trained for H, O only (the first is frame 2 of {source})" in said
     )
     assert [atoms.info["frame"] for atoms in ase.io.iread(out)] == [0, 1, 3, 4, 5, 6, 8]
     found = read_predictions(out, reference=source)

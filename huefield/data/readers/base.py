@@ -1,5 +1,6 @@
 """The results of readers: blocks of structures, faults and remarks."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,6 +67,11 @@ class Remark:
 
     def __str__(self) -> str:
         return f"{self.source}{'' if self.frame is None else f', frame {self.frame}'}: {self.text}"
+
+
+def warn_of(remark: Remark) -> None:
+    """Show a remark as a Python warning, which the CLI prints as one line."""
+    warnings.warn(str(remark), stacklevel=2)
 
 
 Notify: TypeAlias = Callable[[LeftOut | Remark], None]

@@ -129,7 +129,10 @@ class OfficialSplit(AbstractSplit):
     def deal(self, inputs: SplitInputs) -> Split:
         """The split, not checked for shared configurations."""
         if inputs.parts is None:
-            raise SplitError("the data have no official split: choose random, group, formula or file")
+            raise SplitError(
+                "the data have no official split: choose random, group, formula or file; if they are a store of "
+                "Transition1x from an older huefield, convert the HDF5 file again"
+            )
         usual = {"val": "validation"} if "val" in set(inputs.parts) else {}  # the name that training looks for
         return official_split(inputs.parts, {**usual, **self.rename})
 

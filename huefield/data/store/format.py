@@ -93,6 +93,7 @@ class SourceInfo(FrozenConfig):
     bytes: int
     modified_ns: int
     reader: dict[str, Any] | None = Field(None, description="configuration of the reader; None for a store")
+    official_parts: dict[str, str] = Field({}, description="part of each formula in the official split, if it has one")
 
 
 class Provenance(FrozenConfig):
