@@ -4,15 +4,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from huefield import __version__
 from huefield.core.structure import Block, Precision
+from huefield.data.readers.ase_files import GROUP_KEYS
 from huefield.data.readers.base import BadFrameError, Fault, LeftOut, Remark, warn_of
 from huefield.data.readers.detect import OnFault, OnLeftOut, OnRemark, ReaderConfig, detect, read_blocks
 from huefield.data.readers.transition1x import Transition1xReader
 from huefield.data.store.format import MANIFEST, Provenance, ReadingPosition, SourceInfo, StoreError
+from huefield.data.store.publish import partial_path
 from huefield.data.store.store import Store, is_store
 from huefield.data.store.writer import StoreWriter
 from huefield.support.errors import HuefieldError
@@ -90,6 +94,8 @@ def convert(
     if not sources:
         raise HuefieldError("there is nothing to convert: give at least one file")
     infos = tuple(source_info(path, reader) for path in sources)
+    if resume:
+        infos = _as_begun(infos, partial_path(dest))
     provenance = Provenance(huefield=__version__, precision=precision, sources=infos)
     start = time.monotonic()
     remarks: list[Remark] = []
@@ -104,7 +110,7 @@ def convert(
             if number < position.source:
                 continue
             done = position if number == position.source else ReadingPosition(source=number)
-            for block in _remaining(path, reader, number, done, writer, skip_bad, remarks):
+            for block in _remaining(path, infos[number].reader, number, done, writer, skip_bad, remarks):
                 writer.append(block, number)
                 seconds = time.monotonic() - start
                 counts = (writer.structures, resumed, writer.faults)
@@ -139,6 +145,22 @@ def source_info(path: Path, reader: ReaderConfig | None) -> SourceInfo:
     )
 
 
+def _as_begun(infos: tuple[SourceInfo, ...], partial: Path) -> tuple[SourceInfo, ...]:
+    """The sources, read without groups if that was the default when the conversion began: a store must not mix both."""
+    try:
+        before = Provenance.model_validate_json((partial / "provenance.json").read_bytes()).sources
+    except (ValidationError, OSError):  # there is none, or the writer says what is wrong
+        return infos
+    return tuple(_without_groups(info) if _without_groups(info) in before else info for info in infos)
+
+
+def _without_groups(info: SourceInfo) -> SourceInfo:
+    """The source without groups where it has the groups by default."""
+    if info.reader is None or info.reader.get("group_key") != list(GROUP_KEYS):
+        return info
+    return info.model_copy(update={"reader": {**info.reader, "group_key": None}})
+
+
 def read_any(
     path: Path,
     reader: ReaderConfig | None = None,
@@ -155,7 +177,7 @@ def read_any(
 
 def _remaining(
     path: Path,
-    reader: ReaderConfig | None,
+    settings: dict[str, Any] | None,
     number: int,
     done: ReadingPosition,
     writer: StoreWriter,
@@ -184,6 +206,7 @@ def _remaining(
         remarks.append(remark)
         warn_of(remark)
 
+    reader = None if settings is None else TypeAdapter[ReaderConfig](ReaderConfig).validate_python(settings)
     on_fault = note if skip_bad else refuse
     blocks = read_any(path, reader, on_fault=on_fault, on_left_out=leave_out, on_remark=remark_on)
     return skipped(blocks, done.structures)

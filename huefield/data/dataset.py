@@ -97,6 +97,9 @@ class FileData(FrozenConfig):
     allow_shared: bool = Field(
         False, description="whether files for validation may have configurations of the training data"
     )
+    allow_labels: bool = Field(
+        False, description="whether to train on labels that cannot be right, such as energies in other units than eV"
+    )
     split: SplitConfig | None = Field(None, description="how to split the training data into named parts")
     reader: ReaderConfig | None = Field(None, description="how to read files; null to detect the format of each file")
     limits: dict[str, PositiveInt] = Field(

@@ -1,7 +1,7 @@
 """Summary of a data set: counts, ranges, duplicates, and units that look wrong. One pass over blocks of structures.
 
 Memory is constant except for 8 bytes per structure, which find duplicates. Units are judged by rules of thumb that hold
-for most matter, so each hint only says "look like":
+for most matter, so each hint only says "look like"; only energies below those of all electrons are certainly wrong:
 
 - Energies. All-electron total energies are 0.64 to 0.95 of the Thomas-Fermi energy of the atoms, −0.7687 Z^(7/3)
   hartree each, for every element. If the median ratio is in this range in hartree, kcal/mol or kJ/mol instead of eV,
@@ -15,8 +15,9 @@ for most matter, so each hint only says "look like":
   cell's faces and structures of two atoms (distance scans) do not count.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from ase.data import chemical_symbols, covalent_radii
@@ -37,6 +38,8 @@ PER_HARTREE = {
     "kcal/mol": HARTREE_EV / KCAL_PER_MOL_EV,
     "kJ/mol": HARTREE_EV / KJ_PER_MOL_EV,
 }
+IMPOSSIBLE_ENERGY = 1.1
+"""Total energy relative to the Thomas-Fermi law that no atoms have."""
 LARGE_FORCE, SMALL_FORCE = 6.0, 0.05
 MAX_SIZE = 4096
 MAX_NUMBER = 256
@@ -106,7 +109,7 @@ class DataSummary:
     """Shortest distances divided by the sum of covalent radii, for a sample of the structures."""
 
     @property
-    def hints(self) -> list[str]:
+    def hints(self) -> "list[UnitHint]":
         """Units that look wrong, with the reason."""
         return unit_hints(
             self.thomas_fermi_ratio.median, self.force_norm.median, self.force_component.rms, self.shortest_ratio.median
@@ -159,7 +162,24 @@ def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> DataSumma
     )
 
 
-def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float, shortest_ratio: float) -> list[str]:
+@dataclass(frozen=True)
+class UnitHint:
+    """A unit that looks wrong."""
+
+    quantity: Literal["energies", "forces", "lengths"]
+    unit: str | None
+    """The unit that the values look like; None if they are too large for any."""
+    text: str
+    certain: bool = False
+    """Whether no correct data have such values."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def unit_hints(
+    thomas_fermi_ratio: float, force_median: float, force_rms: float, shortest_ratio: float
+) -> list[UnitHint]:
     """Units that look wrong (see the module); NaN stands for an unknown argument.
 
     Args:
@@ -168,24 +188,29 @@ def unit_hints(thomas_fermi_ratio: float, force_median: float, force_rms: float,
         force_rms: root mean square of a component of the forces.
         shortest_ratio: median of the shortest distances divided by the sum of covalent radii.
     """
-    hints = []
-    for unit, factor in PER_HARTREE.items():
-        if unit != "eV" and 0.64 <= thomas_fermi_ratio / factor <= 0.95:
-            hints.append(
-                f"energies look like {unit}, not eV, unless they include valence electrons only: they are as large as "
-                f"all-electron energies in {unit}"
-            )
+    hints = list(_energy_hints(thomas_fermi_ratio))
     if force_median > LARGE_FORCE:
-        hints.append(f"forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is {force_median:.3g}")
+        text = f"forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is {force_median:.3g}"
+        hints.append(UnitHint("forces", "kcal/mol/Å", text))
     if 0 < force_rms < SMALL_FORCE:
-        hints.append(
-            f"forces look like hartree/bohr, not eV/Å, unless the structures are relaxed: their root mean square is "
-            f"{force_rms:.3g}"
-        )
+        text = "forces look like hartree/bohr, not eV/Å, unless the structures are relaxed: their root mean square is "
+        hints.append(UnitHint("forces", "hartree/bohr", f"{text}{force_rms:.3g}"))
     for unit, looks in (("bohr", shortest_ratio > 1.5), ("nm", shortest_ratio < 0.4)):
         if looks:
-            hints.append(f"lengths look like {unit}, not Å: shortest distances are {shortest_ratio:.2f} of a bond")
+            text = f"lengths look like {unit}, not Å: shortest distances are {shortest_ratio:.2f} of a bond"
+            hints.append(UnitHint("lengths", unit, text))
     return hints
+
+
+def _energy_hints(ratio: float) -> Iterator[UnitHint]:
+    impossible = ratio > IMPOSSIBLE_ENERGY * HARTREE_EV
+    units = [unit for unit, factor in PER_HARTREE.items() if unit != "eV" and 0.64 <= ratio / factor <= 0.95]
+    for unit in units:
+        unless = "" if impossible else ", unless they include valence electrons only"
+        text = f"energies look like {unit}, not eV{unless}: they are as large as all-electron energies in {unit}"
+        yield UnitHint("energies", unit, text, certain=impossible)
+    if impossible and not units:
+        yield UnitHint("energies", None, "energies are lower than all electrons have in eV", certain=True)
 
 
 def thomas_fermi_hartree(block: Block) -> Float[np.ndarray, " n"]:

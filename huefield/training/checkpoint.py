@@ -161,6 +161,8 @@ def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> Non
     data = saved.get("config", {}).get("data", {})
     if "level" in data:  # the name of this setting in older checkpoints
         data["level_of_theory"] = data.pop("level")
+    if isinstance(data.get("reader"), dict):
+        data["reader"].pop("group_key", None)  # part of older checkpoints
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(

@@ -23,9 +23,10 @@ CHANGEABLE: Any = {
     "checkpoint_every": True,
     "tensorboard": True,
     "mesh": True,
-    "data": {"allow_shared"},
+    "data": {"allow_shared": True, "allow_labels": True, "reader": {"group_key"}},
 }
-"""Settings that may change when a run is resumed: the parameters do not depend on them."""
+"""Settings that may change when a run is resumed: the parameters do not depend on them, or only through the data, which
+are compared themselves (``group_key`` may change the split)."""
 
 
 class TrainConfig(FrozenConfig):

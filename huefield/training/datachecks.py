@@ -13,17 +13,15 @@ from jaxtyping import Bool, Float, Int
 
 from huefield.core.units import HARTREE_EV
 from huefield.data.composition import formula_index
-from huefield.data.dataset import Part, Parts
+from huefield.data.dataset import DataConfig, FileData, Part, Parts
 from huefield.data.readers.base import Remark
 from huefield.data.references import AtomicReferences
-from huefield.data.summary import summarise, thomas_fermi_hartree
+from huefield.data.summary import IMPOSSIBLE_ENERGY, summarise, thomas_fermi_hartree
 from huefield.support.errors import HuefieldError
 from huefield.training.inputs import DECISIVE
 
 IMPOSSIBLE_FORCE = 1e4
 """Force on an atom that no structure worth training on has, [eV/Å]."""
-IMPOSSIBLE_ENERGY = 1.1
-"""Total energy relative to the Thomas-Fermi law that no atoms have."""
 UNUSUAL = 100.0
 """Factor above the median from which a label is worth a warning."""
 UNUSUAL_FORCE, UNUSUAL_ENERGY = 30.0, 1.0
@@ -80,20 +78,42 @@ def overview(parts: Parts, references: AtomicReferences, members: range) -> Iter
         yield f"warning: {stresses} structures for training have a stress, which training does not use yet"
 
 
-def label_warnings(parts: Parts) -> Iterator[str]:
-    """Warnings about labels that look wrong; raises if units or single labels are certainly wrong."""
+def label_warnings(parts: Parts, data: DataConfig | None = None, *, resumed: bool = False) -> Iterator[str]:
+    """Warnings about labels that look wrong; raises if units or single labels are certainly wrong.
+
+    Args:
+        parts: the data.
+        data: their configuration, which may state the units or allow such labels.
+        resumed: whether training has begun already: nothing stops it then.
+    """
+    files = data if isinstance(data, FileData) else None
+    units_stated = files is not None and getattr(files.reader, "energy_unit", None) is not None
+    allowed = resumed or (files is not None and files.allow_labels)
     for name in DECISIVE:
-        summary = summarise(parts[name].blocks(), rng=np.random.default_rng(0))
-        hints = summary.hints
-        in_hartree = sum("hartree" in hint for hint in hints) > 1  # energies and forces agree on it
-        if in_hartree or summary.thomas_fermi_ratio.median > IMPOSSIBLE_ENERGY * HARTREE_EV:
-            reasons = "; ".join(hints) or "energies are lower than all electrons have in eV"
-            raise HuefieldError(
-                f"the labels for {name} are in other units than eV and Å: {reasons}. State the unit, as in reader: "
-                "{kind: ase, energy_unit: kcal/mol}, or convert the labels"
-            )
-        yield from (f"warning: for {name}, {hint}" for hint in hints)
-        yield from _outliers(name, parts[name], _Labels.of(parts[name]))
+        findings = [] if units_stated else list(_units(name, parts[name]))
+        for finding in (*findings, *_outliers(name, parts[name], _Labels.of(parts[name]))):
+            if finding.certain and not allowed:
+                raise HuefieldError(f"{finding.text}. {finding.cure}; if they are right, set data.allow_labels=true")
+            yield f"warning: {finding.text}"
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """Labels that look wrong."""
+
+    text: str
+    certain: bool = False
+    cure: str = ""
+
+
+def _units(name: str, part: Part) -> Iterator[_Finding]:
+    hints = summarise(part.blocks(), rng=np.random.default_rng(0)).hints
+    if any(hint.certain for hint in hints):
+        text = f"the labels for {name} are in other units than eV and Å: {'; '.join(map(str, hints))}"
+        cure = "State the unit, as in reader: {kind: ase, energy_unit: kcal/mol}, or convert the labels"
+        yield _Finding(text, certain=True, cure=cure)
+    else:
+        yield from (_Finding(f"for {name}, {hint}") for hint in hints)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +142,7 @@ class _Labels:
         return cls(np.concatenate(forces), (energy - _medians(energy, formula)) / size, energy / np.concatenate(laws))
 
 
-def _outliers(name: str, part: Part, labels: _Labels) -> Iterator[str]:
+def _outliers(name: str, part: Part, labels: _Labels) -> Iterator[_Finding]:
     force, deviation, law = labels.largest_force, labels.deviation, labels.thomas_fermi
     usual_force, usual_energy = _median(force), _median(np.abs(deviation))
     impossible = (
@@ -132,7 +152,7 @@ def _outliers(name: str, part: Part, labels: _Labels) -> Iterator[str]:
     unusual = (
         (
             force > max(UNUSUAL * usual_force, UNUSUAL_FORCE),
-            lambda i: f"a force of {force[i]:.3g} eV/Å, {force[i] / usual_force:.0f} times the median",
+            lambda i: f"a force of {force[i]:.3g} eV/Å; the median is {usual_force:.3g} eV/Å",
         ),
         (
             np.abs(deviation) > max(UNUSUAL * usual_energy, UNUSUAL_ENERGY),
@@ -141,10 +161,11 @@ def _outliers(name: str, part: Part, labels: _Labels) -> Iterator[str]:
     )
     for bad, about in impossible:
         if bad.any():
-            raise HuefieldError(f"labels for {name} are wrong: {_frames(part, bad, about)}. Correct or remove them")
+            text = f"labels for {name} are wrong: {_frames(part, bad, about)}"
+            yield _Finding(text, certain=True, cure="Correct or remove them")
     for bad, about in unusual:
         if bad.any():
-            yield f"warning: labels for {name} are unusual: {_frames(part, bad, about)}"
+            yield _Finding(f"labels for {name} are unusual: {_frames(part, bad, about)}")
 
 
 def _frames(part: Part, bad: Bool[np.ndarray, " n"], about: Callable[[int], str]) -> str:

@@ -32,7 +32,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, leaving_no_empty, require_writable
-from huefield.training.checkpoint import CHECKPOINTS, saying_what_is_safe
+from huefield.training.checkpoint import CHECKPOINTS, checkpoints_in, saying_what_is_safe
 from huefield.training.config import TrainConfig
 from huefield.training.datachecks import label_warnings, overview, require_usable
 from huefield.training.diagnosis import diagnose
@@ -139,7 +139,9 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     prepared = {name: prepare(parts[name], cutoff, references) for name in DECISIVE}
     digests = {name: digest(parts[name]) for name in DECISIVE}
     warnings = (f"warning: {remark}" for remark in remarks)
-    for line in (*overview(parts, references, members), *warnings, *label_warnings(parts)):
+    resumed = bool(checkpoints_in(folder / CHECKPOINTS))
+    doubts = label_warnings(parts, config.data, resumed=resumed)
+    for line in (*overview(parts, references, members), *warnings, *doubts):
         if first_process():
             callbacks.report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)

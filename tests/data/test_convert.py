@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from huefield.cli.data import app, parse_reader
 from huefield.data.convert import ConversionStoppedError, ConvertProgress, convert
+from huefield.data.readers.ase_files import AseReader
 from huefield.data.readers.base import BadFrameError
+from huefield.data.readers.detect import detect
 from huefield.data.store.store import Store, StoreError
 from tests.data.store.test_writer import contents
 from tests.paths import SHARED as DATA
@@ -180,6 +182,23 @@ def test_a_conversion_that_left_frames_out_is_not_resumed_without_saying_so(
         convert(sources, tmp_path / "a.hues", skip_bad=True, report=report, should_stop=should_stop)
     with pytest.raises(StoreError, match=r"has left out 1 bad frames: resume it with --skip-bad, or start again"):
         convert(sources, tmp_path / "a.hues")
+
+
+def test_a_conversion_from_before_groups_were_read_by_default_is_resumed_without_groups(tmp_path: Path) -> None:
+    images = frames(600)
+    for image in images:
+        image.info["config_type"] = "line"
+    write(tmp_path / "a.xyz", images)
+    source, dest = [tmp_path / "a.xyz"], tmp_path / "a.hues"
+    old = AseReader.model_validate({**detect(source[0]).model_dump(), "group_key": None})
+    with pytest.raises(ConversionStoppedError):
+        convert(source, dest, reader=old, should_stop=lambda: True)
+    assert convert(source, dest).resumed == 256
+    assert set(Store.open(dest).block(np.arange(600)).groups) == {""}
+    with pytest.raises(ConversionStoppedError):
+        convert(source, tmp_path / "b.hues", reader=old, should_stop=lambda: True)
+    with pytest.raises(StoreError, match="it differs in sources"):
+        convert(source, tmp_path / "b.hues", reader=old.model_copy(update={"group_key": "config_type"}))
 
 
 def test_a_source_that_changed_is_not_resumed(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from huefield.data.readers.detect import read_blocks
 from huefield.data.summary import (
     SAMPLE,
     Distribution,
+    UnitHint,
     describe,
     summarise,
     thomas_fermi_hartree,
@@ -90,15 +91,17 @@ def test_data_in_the_right_units_raise_no_suspicion() -> None:
 )
 def test_energies_and_forces_in_other_units_are_suspected(unit: str, factor: float) -> None:
     energy, forces = summarise([molecules(energy_factor=factor)], rng=np.random.default_rng(0)).hints
-    assert f"energies look like {unit}, not eV" in energy
-    assert ("forces look like hartree" if unit == "hartree" else "forces look like kcal/mol/Å") in forces
+    assert (energy.quantity, energy.unit, energy.certain) == ("energies", unit, unit != "hartree")
+    assert f"energies look like {unit}, not eV" in str(energy)
+    assert ("forces look like hartree" if unit == "hartree" else "forces look like kcal/mol/Å") in str(forces)
+    assert not forces.certain
 
 
 @pytest.mark.parametrize(("unit", "factor"), [("bohr", 1 / BOHR_ANGSTROM), ("nm", 0.1)])
 def test_lengths_in_other_units_are_suspected(unit: str, factor: float) -> None:
     block = replace(molecules(length_factor=factor), forces=molecules().forces)
     (hint,) = summarise([block], rng=np.random.default_rng(0)).hints
-    assert f"lengths look like {unit}, not Å" in hint
+    assert f"lengths look like {unit}, not Å" in str(hint)
 
 
 def test_metals_with_valence_energies_raise_no_suspicion() -> None:
@@ -138,14 +141,21 @@ def test_forces_of_a_soft_metal_in_other_units_are_suspected(per_ev: float, susp
     ]
     hints = summarise([pack(structures, np.arange(5), "lithium")], rng=np.random.default_rng(0)).hints
     assert (
-        any("forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is" in hint for hint in hints) == suspected
+        any("forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is" in str(hint) for hint in hints)
+        == suspected
     )
 
 
 def test_valence_energies_that_look_like_hartree_are_excused_in_the_hint() -> None:
     chlorine = -0.7687 * 17 ** (7 / 3)  # hartree by the law; a pseudopotential leaves -14.9
     (hint,) = unit_hints(-14.9 * HARTREE_EV / chlorine, 1.0, 1.0, 1.0)
-    assert "energies look like hartree, not eV, unless they include valence electrons only" in hint
+    assert "energies look like hartree, not eV, unless they include valence electrons only" in str(hint)
+    assert not hint.certain
+
+
+def test_energies_below_those_of_all_electrons_are_certainly_wrong() -> None:
+    (hint,) = unit_hints(100.0 * HARTREE_EV, 1.0, 1.0, 1.0)
+    assert (hint.unit, hint.certain) == (None, True)
 
 
 REAL = sorted(path for suffix in ("xyz", "h5") for path in DATA.rglob(f"*.{suffix}"))
@@ -158,7 +168,7 @@ UNSEEN_LENGTHS = ("iso_atoms", "isolated_atoms", "test_dimers")
 def test_real_files_are_suspected_in_wrong_units_only(path: Path) -> None:
     blocks = list(read_blocks(path))
 
-    def hints(energy: float, length: float) -> list[str]:
+    def hints(energy: float, length: float) -> list[UnitHint]:
         scaled = (
             replace(b, energy=b.energy * energy, forces=b.forces * energy / length, positions=b.positions * length)
             for b in blocks
@@ -168,7 +178,9 @@ def test_real_files_are_suspected_in_wrong_units_only(path: Path) -> None:
     assert hints(1.0, 1.0) == []
     for unit in (HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV):
         assert hints(1 / unit, 1.0)
-    assert any("bohr, not Å" in hint for hint in hints(1.0, 1 / BOHR_ANGSTROM)) == (path.stem not in UNSEEN_LENGTHS)
+    assert any("bohr, not Å" in str(hint) for hint in hints(1.0, 1 / BOHR_ANGSTROM)) == (
+        path.stem not in UNSEEN_LENGTHS
+    )
 
 
 def test_the_thomas_fermi_sum_is_that_of_the_atoms() -> None:

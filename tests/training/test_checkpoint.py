@@ -1,6 +1,7 @@
 """Checkpoints: whole or passed over, and never lost to a full disk."""
 
 import errno
+import json
 import os
 import resource
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from huefield.training.checkpoint import (
     saying_what_is_safe,
 )
 from huefield.training.step import OptimiserConfig, optimiser_for, start
+from tests.training.helpers import config_for
 from tests.training.test_run import run_with
 
 FINGERPRINT = {"config": {"batch_size": 4, "stages": [{"steps": 5}]}}
@@ -101,6 +103,18 @@ def test_with_any_byte_damaged_the_one_before_is_used(contents: RunState, tmp_pa
         assert len(warnings) == 1
         assert str(newest) in warnings[0]
         assert "the checkpoint before it is used" in warnings[0]
+
+
+def test_groups_are_no_part_of_the_comparison(contents: RunState, tmp_path: Path) -> None:
+    """Older checkpoints have the key of the groups, whose default has changed; the data are compared themselves."""
+    data = {"kind": "files", "train": ["a.xyz"], "validation": ["b.xyz"], "reader": {"kind": "ase"}}
+    settings = config_for(tmp_path, data=data).result_digest_input
+    old = json.loads(json.dumps(settings))
+    old["data"]["reader"]["group_key"] = None
+    save_checkpoint(tmp_path, contents, position(1), {"config": old})
+    found = load_newest(tmp_path, contents, {"config": settings}, lambda line: None)
+    assert found is not None
+    assert found[1] == position(1)
 
 
 def test_cut_off_anywhere_the_one_before_is_used(contents: RunState, tmp_path: Path) -> None:

@@ -1,17 +1,20 @@
 """Labels that are wrong, and labels that look wrong."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ase import Atoms
+from ase.build import bulk
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
 from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV
-from huefield.data.dataset import Part, Parts, open_part
+from huefield.data.dataset import FileData, Part, Parts, open_part
+from huefield.data.readers.ase_files import AseReader
 from huefield.support.errors import HuefieldError
-from huefield.training import train
+from huefield.training import TrainingStoppedError, train
 from huefield.training.datachecks import label_warnings, overview
 from tests.training.helpers import config_for, waters
 from tests.training.test_overview import ONE_BY_ONE
@@ -37,7 +40,6 @@ def test_good_labels_pass_without_a_word(tmp_path: Path) -> None:
     ("energy", "forces", "message"),
     [
         (1 / KCAL_PER_MOL_EV, 1 / KCAL_PER_MOL_EV, "energies look like kcal/mol"),
-        (1 / HARTREE_EV, 0.01 / HARTREE_EV, r"energies look like hartree.*forces look like hartree/bohr"),
         (1e4, 1.0, "energies are lower than all electrons have in eV"),
     ],
 )
@@ -50,6 +52,62 @@ def test_other_units_stop_training(energy: float, forces: float, message: str, t
 def test_units_that_may_be_right_are_a_warning(tmp_path: Path) -> None:
     (first, *_) = label_warnings(parts_of([scaled(atoms, 1 / HARTREE_EV) for atoms in waters(20)], tmp_path))
     assert first.startswith("warning: for train, energies look like hartree, not eV, unless")
+
+
+def coppers() -> list[Atoms]:
+    """Nearly relaxed copper with the energies of a pseudopotential of many electrons: correct, in eV."""
+    rng, frames = np.random.default_rng(0), [bulk("Cu", cubic=True) for _ in range(6)]
+    for atoms in frames:
+        atoms.calc = SinglePointCalculator(atoms, energy=-1306.0 * 4, forces=0.03 * rng.normal(size=(4, 3)))
+    return frames
+
+
+def test_correct_energies_of_valence_electrons_and_small_forces_are_not_refused(tmp_path: Path) -> None:
+    told = list(label_warnings(parts_of(coppers(), tmp_path)))
+    assert [line for line in told if "for train, energies look like hartree" in line]
+    assert [line for line in told if "for train, forces look like hartree/bohr" in line]
+
+
+def test_units_that_the_reader_states_are_not_doubted(tmp_path: Path) -> None:
+    data = FileData(train=(tmp_path,), validation=(tmp_path,), reader=AseReader(energy_unit="eV"))
+    assert list(label_warnings(parts_of(coppers(), tmp_path), data)) == []
+
+
+@pytest.mark.parametrize("way", ["allow_labels", "resumed"])
+def test_labels_that_cannot_be_right_are_allowed_by_a_setting_and_in_a_resumed_run(way: str, tmp_path: Path) -> None:
+    frames = [scaled(atoms, 1 / KCAL_PER_MOL_EV) for atoms in waters(20)]
+    frames[7].calc.results["forces"][0, 1] = 1e6
+    parts = parts_of(frames, tmp_path)
+    with pytest.raises(HuefieldError, match=r"if they are right, set data\.allow_labels=true"):
+        list(label_warnings(parts))
+    data = FileData(train=(tmp_path,), validation=(tmp_path,), allow_labels=way == "allow_labels")
+    told = list(label_warnings(parts, data, resumed=way == "resumed"))
+    assert told[0].startswith("warning: the labels for train are in other units than eV and Å: energies look like kcal")
+    assert "frame 7 of" in told[1]
+
+
+def test_a_run_that_began_before_the_checks_is_resumed(tmp_path: Path) -> None:
+    write(tmp_path / "wrong.xyz", [scaled(atoms, 1 / KCAL_PER_MOL_EV) for atoms in waters(20)], format="extxyz")
+    config = config_for(tmp_path / "wrong.xyz", members=1)
+    with pytest.raises(HuefieldError, match="in other units than eV"):
+        train(config, tmp_path / "run")
+    allowed = {"data.allow_labels": True}
+    with pytest.raises(TrainingStoppedError):
+        train(config, tmp_path / "run", overrides=allowed, should_stop=lambda: True)
+    told: list[str] = []
+    train(config, tmp_path / "run", report=lambda event: told.append(str(event)))
+    assert any(line.startswith("warning: the labels for train are in other units") for line in told)
+
+
+def test_a_median_force_of_zero_is_no_divisor(tmp_path: Path) -> None:
+    frames = waters(20)
+    for atoms in frames:
+        atoms.calc.results["forces"][:] = 0.0
+    frames[4].calc.results["forces"][1, 2] = 900.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (told, *_) = label_warnings(parts_of(frames, tmp_path))
+    assert "a force of 900 eV/Å; the median is 0 eV/Å" in told
 
 
 def test_one_impossible_force_stops_training_and_names_the_frame(tmp_path: Path) -> None:
@@ -70,12 +128,12 @@ def test_unusual_labels_are_warnings_with_the_frames_named(tmp_path: Path) -> No
     frames = waters(20)
     frames[4].calc.results["forces"][1, 2] = 900.0
     frames[5].calc.results["energy"] += 300.0
-    warnings = list(label_warnings(parts_of(frames, tmp_path)))
-    assert len(warnings) == 4
-    assert "frame 4 of" in warnings[0]
-    assert "a force of 900 eV/Å" in warnings[0]
-    assert "frame 5 of" in warnings[1]
-    assert "an energy +100 eV per atom from the median of its formula" in warnings[1]
+    told = list(label_warnings(parts_of(frames, tmp_path)))
+    assert len(told) == 4
+    assert "frame 4 of" in told[0]
+    assert "a force of 900 eV/Å" in told[0]
+    assert "frame 5 of" in told[1]
+    assert "an energy +100 eV per atom from the median of its formula" in told[1]
 
 
 def test_many_frames_are_counted(tmp_path: Path) -> None:
