@@ -212,7 +212,7 @@ class TestGaussianWithStrain:
 class TestMessages:
     def test_no_stress_without_a_cell(self) -> None:
         alone = replace(CRYSTAL, cell=np.zeros((3, 3)), pbc=np.zeros(3, bool))
-        with pytest.raises(ValueError, match="structure 1 has no stress, for it has no cell"):
+        with pytest.raises(ValueError, match="structure 1 has no periodic cell and so no stress"):
             random_ensemble(VanillaNoise.Config()).predict(graph_of(CRYSTAL, alone), stress=True)
 
     def test_stress_must_be_asked_for(self) -> None:
