@@ -1,7 +1,6 @@
 """The ``huefield`` program."""
 
 import sys
-import traceback
 import warnings
 from typing import Annotated
 
@@ -11,7 +10,8 @@ from huefield import __version__
 from huefield.cli.data import app as data_app
 from huefield.cli.demo import demo
 from huefield.cli.evaluate import calibrate, evaluate
-from huefield.cli.exit_codes import SUMMARY, ExitCode
+from huefield.cli.exit_codes import SUMMARY
+from huefield.cli.failures import show
 from huefield.cli.make_data import make
 from huefield.cli.md import md
 from huefield.cli.neb import neb
@@ -21,9 +21,6 @@ from huefield.cli.reproduce import app as reproduce_app
 from huefield.cli.signals import Interrupted, end, ending_at_once
 from huefield.cli.toy import toy
 from huefield.cli.train import assemble, config, history, train
-from huefield.support.errors import HuefieldError
-
-BUG = "This is a bug in huefield. Please report it with the lines above, the command and, if you can, its input files."
 
 app = typer.Typer(
     name="huefield",
@@ -71,13 +68,5 @@ def main() -> None:
             app()
     except Interrupted as interrupted:
         end(int(interrupted.code or 0))
-    except FileNotFoundError as error:
-        typer.echo(f"error: {error if error.filename is None else f'there is no file {error.filename}'}", err=True)
-        sys.exit(ExitCode.ERROR)
-    except (HuefieldError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(ExitCode.ERROR)
-    except Exception:
-        traceback.print_exc()
-        typer.echo(BUG, err=True)
-        sys.exit(ExitCode.BUG)
+    except Exception as error:
+        sys.exit(show(error))

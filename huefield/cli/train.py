@@ -1,7 +1,6 @@
 """``huefield train``, ``config``, ``assemble`` and ``history``."""
 
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -10,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from huefield.cli.exit_codes import ExitCode
+from huefield.cli.failures import one_line, show
 from huefield.cli.options import NoiseKind
 from huefield.support.errors import HuefieldError
 
@@ -52,7 +53,7 @@ def train(
     if distributed:
         join_job()
     use_compilation_cache()
-    with ending_at_once(distributed), stopping_training() as should_stop:
+    with ending_the_job(distributed), stopping_training() as should_stop:
         trained = run(
             config,
             out,
@@ -101,7 +102,7 @@ def _find_job() -> None:
 
 
 @contextmanager
-def ending_at_once(distributed: bool) -> Iterator[None]:
+def ending_the_job(distributed: bool) -> Iterator[None]:
     """End a failed process of a job without waiting for the others, which would wait for it in turn."""
     import os
 
@@ -110,15 +111,15 @@ def ending_at_once(distributed: bool) -> Iterator[None]:
     except Exception as error:
         if not distributed or isinstance(error, typer.Exit):
             raise
-        if isinstance(error, ValueError | OSError | RuntimeError):
-            lost = any(sign in str(error) for sign in SIGNS_OF_LOSS)
-            typer.echo(f"error: {'another process of the job has ended: ' if lost else ''}{error}", err=True)
+        if one_line(error) is None and any(sign in str(error) for sign in SIGNS_OF_LOSS):
+            typer.echo(f"error: another process of the job has ended: {error}", err=True)
+            code = ExitCode.ERROR
         else:
-            traceback.print_exception(error)
+            code = show(error)
         typer.echo(f"The job ends: {GO_ON}", err=True)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(1)
+        os._exit(code)
 
 
 def config(

@@ -1,7 +1,6 @@
 """The data of a run, found through the configuration and the digests that its folder records."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from huefield.data.dataset import DataConfig, FileData, Part, Parts
 from huefield.data.readers.detect import OnRemark
 from huefield.support.config import explain
 from huefield.support.errors import HuefieldError
+from huefield.support.files import read_json, read_text
 from huefield.support.yamlfile import parse_yaml
 
 CONFIG, DIGESTS = "config.yaml", "digests.json"
@@ -47,7 +47,7 @@ def is_run(path: Path) -> bool:
 
 def changed_parts(parts: Parts, folder: Path) -> list[str]:
     """Names of decisive parts that differ from those that the run in a folder was trained with."""
-    expected = json.loads((folder / DIGESTS).read_text())
+    expected = read_json(folder / DIGESTS)
     return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
 
 
@@ -72,11 +72,14 @@ def part_of_run(path: Path, name: str, on_remark: OnRemark = None) -> Part:
 
 
 def relocated(data: DataConfig, folder: Path) -> DataConfig:
-    """The data of a run whose folder may have been moved, with the structures that it keeps."""
+    """The data of a run whose folder may have been moved, with the structures that it keeps.
+
+    Old runs may have validated on training structures. Their data are read, since nothing can be changed any more.
+    """
     if not isinstance(data, FileData):
         return data
     found = {name: tuple(_moved(path, folder) for path in getattr(data, name)) for name in ("train", "validation")}
-    return data.model_copy(update=found)
+    return data.model_copy(update={**found, "allow_shared": True})
 
 
 def _moved(path: Path, folder: Path) -> Path:
@@ -86,7 +89,7 @@ def _moved(path: Path, folder: Path) -> Path:
 
 def _recorded_data(folder: Path) -> DataConfig:
     source = str(folder / CONFIG)
-    content = parse_yaml((folder / CONFIG).read_text(), source)
+    content = parse_yaml(read_text(folder / CONFIG), source)
     if not isinstance(content, dict) or "data" not in content:
         raise HuefieldError(f"{source} does not name the data of the run: name a file of structures instead")
     try:

@@ -33,7 +33,7 @@ from huefield.make_data.units import (
     unit_rng,
 )
 from huefield.support.errors import HuefieldError
-from huefield.support.files import write_bytes
+from huefield.support.files import read_json, write_bytes
 
 FRAMES_PER_LABEL_UNIT = 16
 
@@ -114,7 +114,7 @@ def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
     note = work / "request.json"
     if work.exists() and not resume:
         shutil.rmtree(work)
-    if note.exists() and json.loads(note.read_text()) != json.loads(json.dumps(request)):
+    if note.exists() and read_json(note) != json.loads(json.dumps(request)):
         raise HuefieldError(
             f"{work} holds units of another request (seed, level, scale, plan or program version differ); "
             "choose another folder, or start anew with --no-resume"

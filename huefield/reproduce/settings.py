@@ -1,12 +1,12 @@
 """Settings that a result was made with, and their comparison with the current ones."""
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
 from huefield.data.runs import DIGESTS, inputs_folder
 from huefield.reproduce.plan import RUN, AbstractSize, Job
+from huefield.support.files import read_json
 from huefield.training.config import TrainConfig
 
 PLACES = {"data", "start_from"}
@@ -41,6 +41,6 @@ def same_settings(kept: Any, job: Job, size: AbstractSize, out: Path) -> bool:
 
 def origins(job: Job, size: AbstractSize, out: Path) -> dict[str, Any]:
     """Digests of the data of a trained row, and of the model that it started from if there is one."""
-    found = {"data_digests": json.loads((inputs_folder(job.folder(out) / RUN) / DIGESTS).read_text())}
+    found = {"data_digests": read_json(inputs_folder(job.folder(out) / RUN) / DIGESTS)}
     start = size.config(job, out).start_from
     return found if start is None else {**found, "mean_digest": hashlib.sha256(start.read_bytes()).hexdigest()}

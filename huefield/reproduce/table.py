@@ -18,7 +18,7 @@ from huefield.reproduce.settings import same_settings
 from huefield.reproduce.sources import AbstractSource
 from huefield.reproduce.work import KEPT, RESULT
 from huefield.support.errors import HuefieldError
-from huefield.support.files import write_bytes
+from huefield.support.files import read_json, write_bytes
 from huefield.support.plain import rounded
 
 ScoredQuantity = Literal["energy", "forces", "joint"]
@@ -89,7 +89,7 @@ class Table:
         left_out = []
         for name, row in ROWS.items():
             for path in sorted((out / source.name).glob(f"seed-*/{name}/{RESULT}")):
-                found = json.loads(path.read_text())
+                found = read_json(path)
                 if same_settings(found.get("settings"), Job(source, found["seed"], row), size, out):
                     results.setdefault(name, {})[found["seed"]] = found
                 else:
@@ -211,7 +211,7 @@ class Table:
     def load(cls, path: Path) -> "Table":
         """Read a table that :meth:`save` wrote."""
         try:
-            return cls.from_dict(json.loads(path.read_text()))
+            return cls.from_dict(read_json(path))
         except (ValueError, KeyError, TypeError, AttributeError) as fault:
             raise HuefieldError(
                 f"{path} has no results of a table: give a results.json that huefield reproduce wrote"

@@ -20,7 +20,7 @@ from huefield.predict.predictions import Predictions
 from huefield.reproduce.plan import RUN, AbstractSize, Job, ShowProgress
 from huefield.reproduce.settings import origins, same_settings, settings_of
 from huefield.support.errors import HuefieldError
-from huefield.support.files import FolderInUseError, alone_in, write_bytes
+from huefield.support.files import FolderInUseError, alone_in, read_json, write_bytes
 from huefield.support.plain import plain, rounded
 from huefield.training import TrainConfig, TrainingDivergedError, TrainingStoppedError
 from huefield.training.outcome import MODEL
@@ -129,7 +129,7 @@ def run_job(
 
 def _require_same(path: Path, job: Job, size: AbstractSize, out: Path) -> None:
     """Raise if a result was made with other settings."""
-    if not same_settings(json.loads(path.read_text()).get("settings"), job, size, out):
+    if not same_settings(read_json(path).get("settings"), job, size, out):
         raise HuefieldError(
             f"{path} was made with other settings, perhaps by another version of huefield: choose another folder "
             "with --out, or remove it"
@@ -160,7 +160,7 @@ def _calibrated(
     for method in ("scale", "isotonic", "conformal"):
         try:
             fit = fit_calibration(before["validation"], method)
-        except ValueError as fault:  # too few validation data for this method
+        except HuefieldError as fault:  # too few validation data for this method
             yield method, {}, (str(fault),)
             continue
         yield method, {name: each.calibrated(fit.calibration) for name, each in before.items()}, fit.remarks

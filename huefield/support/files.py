@@ -3,12 +3,14 @@
 import errno
 import fcntl
 import io
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from huefield.support.cleanup import cleaned_up_unless_finished
 from huefield.support.errors import HuefieldError
@@ -49,6 +51,27 @@ def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def read_text(path: Path) -> str:
+    """The text of a file; raises if it is not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise HuefieldError(f"{path} is not a text file: is it the right one?") from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; raises if there is none."""
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise HuefieldError(f"{path} is damaged: it is not JSON ({error}). Restore it") from None
+    if not isinstance(content, dict):
+        raise HuefieldError(
+            f"{path} is damaged: it must be a JSON object, but is a {type(content).__name__}. Restore it"
+        )
+    return content
 
 
 def append_bytes(file: io.RawIOBase, content: bytes) -> None:

@@ -11,7 +11,7 @@ from huefield.data.runs import CONFIG, DIGESTS, changed_parts
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load, save
 from huefield.support.errors import HuefieldError
-from huefield.support.files import alone_in, require_writable
+from huefield.support.files import alone_in, read_json, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig
 from huefield.training.feed import prepare
@@ -104,7 +104,7 @@ def _data_for(member: Path, config: TrainConfig) -> Parts:
     """All parts of the data, after a check that they have not changed."""
     try:
         parts = config.data.load()
-    except (OSError, ValueError) as error:
+    except (OSError, HuefieldError) as error:
         raise HuefieldError(
             f"the validation data cannot be read from {Path.cwd()}: {error}. Go to the folder that the members were "
             "trained from, or name the model files to assemble them unchanged"
@@ -134,7 +134,7 @@ def _members_of(folder: Path, allow_missing: bool) -> tuple[list[Path], TrainCon
         changed = differences(first.result_digest_input, _config_of(path).result_digest_input)
         if changed:
             raise HuefieldError(f"{path} was trained with other settings than {some[0]}: {changed[0]}")
-        if (path / DIGESTS).read_text() != (some[0] / DIGESTS).read_text():
+        if read_json(path / DIGESTS) != read_json(some[0] / DIGESTS):
             raise HuefieldError(f"{path} was trained with other data than {some[0]}: train one of them again")
     missing = [str(number) for number, path in enumerate(wanted) if path not in found]
     if missing and not allow_missing:

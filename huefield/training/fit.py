@@ -37,9 +37,11 @@ def fit(
     report_every: int = 500,
     report: OnTrainingEvent = lambda event: None,
 ) -> Ensemble:
-    """Train all members on one batch, stage after stage, and return them as they are after the last step.
+    """Train all members on one batch, stage after stage.
 
-    The batch is the validation data, too: for the noise levels that a stage may start from.
+    Returns the parameters after the last step, or their moving average if ``optimiser.average_decay`` is not 0. A stage
+    of squared errors hands its best parameters over to the next stage, other stages their last ones. The batch is also
+    the validation data, from which a stage may set its first noise levels.
 
     Args:
         ensemble: initial members.

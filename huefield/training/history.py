@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from huefield.support.errors import HuefieldError
+from huefield.support.files import read_text
 from huefield.support.plain import plain
 
 
@@ -40,10 +42,17 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     """All events of a run, in order, without an incomplete last line."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no history at {path}: is this the folder of a run?")
-    events = []
-    for line in path.read_text().splitlines():
-        try:
-            events.append(json.loads(line))
-        except ValueError:
-            break
-    return events
+    lines = read_text(path).splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()
+    return [_event(line, f"line {number} of {path}") for number, line in enumerate(lines, 1)]
+
+
+def _event(line: str, place: str) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except json.JSONDecodeError:
+        event = None
+    if not isinstance(event, dict) or "event" not in event:
+        raise HuefieldError(f"{place} is damaged: it is not an event of a run. Restore the file, or remove the line")
+    return event

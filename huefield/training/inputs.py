@@ -10,7 +10,7 @@ from huefield.data.references import AtomicReferences
 from huefield.data.runs import CONFIG, DIGESTS, changed_parts, inputs_folder, relocated
 from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
-from huefield.support.files import write_bytes
+from huefield.support.files import read_text, write_bytes
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig, parse_config, to_yaml
 
@@ -43,7 +43,7 @@ def write_inputs(
 
 def recorded_config(folder: Path) -> TrainConfig:
     """The configuration in the folder of a run, which may have been moved with the structures in it."""
-    config = parse_config((folder / CONFIG).read_text(), str(folder / CONFIG))
+    config = parse_config(read_text(folder / CONFIG), str(folder / CONFIG))
     return config.model_copy(update={"data": relocated(config.data, folder)})
 
 

@@ -22,6 +22,7 @@ from huefield.data.store.format import Provenance, SourceInfo
 from huefield.data.store.store import Store, is_store
 from huefield.data.store.writer import StoreWriter
 from huefield.support.errors import HuefieldError
+from huefield.support.files import read_text
 from huefield.training.checkpoint import CHECKPOINTS
 from huefield.training.config import TrainConfig, content_of, validated, with_overrides
 from huefield.training.presets import PresetName, preset
@@ -99,7 +100,7 @@ def _content(config: ConfigLike) -> tuple[dict[str, Any], str]:
     if not Path(config).is_file():
         names = ", ".join(get_args(PresetName))
         raise HuefieldError(f"{config} is neither a file nor a preset ({names}): `huefield config` prints a preset")
-    return content_of(Path(config).read_text(), str(config)), str(config)
+    return content_of(read_text(Path(config)), str(config)), str(config)
 
 
 def _data(

@@ -48,6 +48,14 @@ def test_importing_huefield_imports_nothing_heavy() -> None:
     [
         ("huefield.HuefieldError('the file is empty')", 1, "error: the file is empty\n", "Traceback"),
         ("OSError('the disk is full')", 1, "error: the disk is full\n", "Traceback"),
+        (
+            "RuntimeError('RESOURCE_EXHAUSTED: Out of memory')",
+            1,
+            "error: out of memory: reduce",
+            "Traceback",
+        ),
+        ("MemoryError()", 1, "error: out of memory: reduce batch_size, members", "Traceback"),
+        ("RuntimeError('no such device')", 70, "This is a bug in huefield", "error: no such"),
         ("ValueError('shapes differ')", 70, "This is a bug in huefield", "error: shapes differ"),
     ],
 )

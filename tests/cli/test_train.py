@@ -185,3 +185,29 @@ def test_in_a_terminal_everything_fits_into_a_hundred_columns(monkeypatch: pytes
         assert re.search(rf"{name} +━━━+ 2000000/2000000 28.1/s", last)
     assert "12 steps skipped" in last
     assert sys.stderr is terminal
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        ("huefield.HuefieldError('no data')", 1, "error: no data\n"),
+        ("RuntimeError('Gloo: connection closed')", 1, "error: another process of the job has ended: Gloo"),
+        ("ValueError('shapes differ')", 70, "This is a bug in huefield"),
+    ],
+)
+def test_a_failed_process_of_a_job_shows_bugs_with_a_traceback(error: str, code: int, said: str) -> None:
+    program = (
+        f"import huefield\nfrom huefield.cli.train import ending_the_job\nwith ending_the_job(True):\n    raise {error}"
+    )
+    result = run(sys.executable, "-c", program)
+    assert result.returncode == code
+    assert said in result.stderr
+    assert ("Traceback" in result.stderr) == (code == 70)
+    assert "The job ends: start the job again" in result.stderr
+
+
+def test_a_model_in_place_of_a_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"\xa0\xff\x00")
+    result = run(HUEFIELD, "train", tmp_path / "model.safetensors", "--out", tmp_path / "out")
+    assert result.returncode == 1
+    assert "model.safetensors is not a text file" in result.stderr

@@ -9,7 +9,7 @@ from huefield.data.dataset import open_part
 from huefield.data.opening import open_data
 from huefield.data.runs import is_run, part_of_run
 from huefield.support.errors import HuefieldError
-from huefield.training import train
+from huefield.training import assemble, train
 from tests.training.helpers import POTENTIAL, config_for, write_waters
 
 VANILLA = {"potential": POTENTIAL, "noise": {"kind": "vanilla"}}
@@ -80,3 +80,25 @@ def test_remarks_on_the_data_of_a_run_are_warnings(run: Path, data: Path) -> Non
             open_data(run, part="validation")
     finally:
         data.write_bytes(before)
+
+
+def test_damaged_digests_are_named(run: Path) -> None:
+    digests = run / "member-0" / "digests.json"
+    kept = digests.read_bytes()
+    digests.write_bytes(kept[:20])
+    try:
+        with pytest.raises(HuefieldError, match=r"digests\.json is damaged: it is not JSON"):
+            part_of_run(run, "validation")
+    finally:
+        digests.write_bytes(kept)
+
+
+def test_an_old_run_that_validated_on_training_structures_is_read(data: Path, tmp_path: Path) -> None:
+    """Such data are refused today; a run from before must still be evaluated and assembled."""
+    shared = {"kind": "files", "train": [str(data)], "validation": [str(data)], "allow_shared": True}
+    stages = [{"kind": "squared_error", "steps": 1}]
+    train(config_for(data, stages=stages, model=VANILLA, data=shared, members=1), tmp_path / "run", member=0)
+    config = tmp_path / "run" / "member-0" / "config.yaml"
+    config.write_text(config.read_text().replace("allow_shared: true", "allow_shared: false"))
+    assert len(part_of_run(tmp_path / "run", "validation")) == 20
+    assert assemble(tmp_path / "run").ensemble.num_members == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from huefield.support.errors import HuefieldError
-from huefield.support.files import alone_in, append_bytes, leaving_no_empty, replacing, write_bytes
+from huefield.support.files import alone_in, append_bytes, leaving_no_empty, read_json, replacing, write_bytes
 
 
 @pytest.fixture
@@ -151,3 +151,17 @@ def test_a_failure_leaves_no_empty_folder_that_was_not_there(
     with pytest.raises(ValueError, match="no data"), leaving_no_empty(folder):
         fail()
     assert folder.exists() == left
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xff\xfe\x80", "not a text file"),
+        (b"{", "it is not JSON"),
+        (b"[1]", "JSON object, not a list"),
+    ],
+)
+def test_files_that_are_not_json_are_named(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(content)
+    with pytest.raises(HuefieldError, match=rf"a\.json .*{message}"):
+        read_json(tmp_path / "a.json")

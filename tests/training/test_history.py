@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from huefield.support.errors import HuefieldError
 from huefield.training.history import History, read_history
 
 
@@ -47,3 +48,11 @@ def test_more_bytes_than_there_are_are_not_made_up(tmp_path: Path) -> None:
 def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="is this the folder of a run"):
         read_history(tmp_path / "history.jsonl")
+
+
+@pytest.mark.parametrize("line", [b"{", b"5", b"{}", b"\xff"])
+def test_a_damaged_line_is_named(line: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b'{"event": "steps"}\n' + line + b'\n{"event": "steps"}\n')
+    with pytest.raises(HuefieldError, match=r"line 2 of .*history\.jsonl is damaged|history\.jsonl is not a text file"):
+        read_history(path)

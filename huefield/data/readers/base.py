@@ -1,7 +1,7 @@
 """The results of readers: blocks of structures, faults and remarks."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,7 +161,7 @@ class Conformations:
         """One block; or one fault for each row if the shapes of the arrays disagree."""
         try:
             self._require_fit()
-        except ValueError as error:
+        except HuefieldError as error:
             yield from (Fault(self.source, int(row), str(error)) for row in self.rows)
             return
         n, atoms = len(self.rows), len(self.atomic_numbers)
@@ -184,13 +184,21 @@ class Conformations:
         )
 
     def _require_fit(self) -> None:
-        require_shape("atomic numbers", self.atomic_numbers, (None,))
+        _require_array("atomic numbers", self.atomic_numbers, (None,))
         require_elements(self.atomic_numbers)
         n, atoms = len(self.rows), len(self.atomic_numbers)
-        require_shape("positions", self.positions, (n, atoms, 3))
-        require_shape("energy", self.energy, (n,))
+        _require_array("positions", self.positions, (n, atoms, 3))
+        _require_array("energy", self.energy, (n,))
         if self.forces is not None:
-            require_shape("forces", self.forces, (n, atoms, 3))
+            _require_array("forces", self.forces, (n, atoms, 3))
+
+
+def _require_array(name: str, array: np.ndarray, expected: Sequence[int | None]) -> None:
+    """Raise an error about the file unless an array in it has the expected shape."""
+    try:
+        require_shape(name, array, expected)
+    except ValueError as error:
+        raise HuefieldError(str(error)) from None
 
 
 MAX_ATOMIC_NUMBER = 118
