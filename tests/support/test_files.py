@@ -158,7 +158,7 @@ def test_a_failure_leaves_no_empty_folder_that_was_not_there(
     [
         (b"\xff\xfe\x80", "not a text file"),
         (b"{", "it is not JSON"),
-        (b"[1]", "JSON object, not a list"),
+        (b"[1]", "must be a JSON object, but is a list"),
     ],
 )
 def test_files_that_are_not_json_are_named(content: bytes, message: str, tmp_path: Path) -> None:
