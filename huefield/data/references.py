@@ -37,6 +37,10 @@ SAME_ATOM_EV = 1e-3
 """Energies of one isolated atom that differ by more are an error."""
 
 
+ELEMENTS = {name: number for name, number in number_of_symbol.items() if number}
+"""Atomic numbers by symbol; ASE has a placeholder X with the number 0 besides."""
+
+
 class MissingReferenceError(HuefieldError):
     """An element has no reference energy; the message says which, in which data set, and what to do."""
 
@@ -84,12 +88,16 @@ def isolated_atoms(
     return (sizes == 1) & ~near.any(1)
 
 
+def _not_an_element(tag: str, element: str | int) -> HuefieldError:
+    return HuefieldError(f"data set {tag!r} has a reference energy for {element!r}, which is not an element")
+
+
 @dataclass(frozen=True)
 class AtomicReferences:
     """The energy ε_z of each element in each data set, [eV]."""
 
-    energies_ev: Mapping[str, Mapping[str, float]]
-    """By data set, then by symbol."""
+    energies_ev: Mapping[str, Mapping[int, float]]
+    """By data set, then by atomic number; files and configurations have symbols instead."""
     method: str = "given"
     underdetermined: tuple[str, ...] = ()
     """Data sets whose compositions do not fix the energies one by one (a single formula, for example).
@@ -102,17 +110,30 @@ class AtomicReferences:
         if not self.energies_ev:
             raise HuefieldError("references need at least one data set, but none is given")
         for tag, energies in self.energies_ev.items():
-            for name, energy in energies.items():
-                if name not in number_of_symbol or not number_of_symbol[name]:
-                    raise HuefieldError(
-                        f"data set {tag!r} has a reference energy for {name!r}, which is not an element"
-                    )
+            for number, energy in energies.items():
+                if number not in ELEMENTS.values():
+                    raise _not_an_element(tag, number)
                 if not math.isfinite(energy):
                     raise HuefieldError(
-                        f"the reference energy of {name} in data set {tag!r} must be finite, but is {energy}"
+                        f"the reference energy of {symbol(number)} in data set {tag!r} must be finite, but is {energy}"
                     )
-        copied = {tag: {name: float(e) for name, e in energies.items()} for tag, energies in self.energies_ev.items()}
+        copied = {tag: {z: float(e) for z, e in energies.items()} for tag, energies in self.energies_ev.items()}
         object.__setattr__(self, "energies_ev", copied)
+
+    @classmethod
+    def from_symbols(
+        cls,
+        energies_ev: Mapping[str, Mapping[str, float]],
+        method: str = "given",
+        underdetermined: tuple[str, ...] = (),
+    ) -> "AtomicReferences":
+        """References from energies by data set and symbol."""
+        for tag, energies in energies_ev.items():
+            for name in energies:
+                if name not in ELEMENTS:
+                    raise _not_an_element(tag, name)
+        numbered = {tag: {ELEMENTS[name]: e for name, e in energies.items()} for tag, energies in energies_ev.items()}
+        return cls(numbered, method, underdetermined)
 
     def offsets(
         self, sizes: Int[np.ndarray, " n"], atomic_numbers: UInt8[np.ndarray, " A"], tags: Shaped[np.ndarray, " n"]
@@ -143,7 +164,7 @@ class AtomicReferences:
 
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically."""
-        energies = {tag: dict(row) for tag, row in self.energies_ev.items()}
+        energies = {tag: {symbol(z): e for z, e in row.items()} for tag, row in self.energies_ev.items()}
         file = _ReferenceFile(energies_ev=energies, method=self.method, underdetermined=self.underdetermined)
         write_bytes(Path(path), file.model_dump_json(indent=1).encode())
 
@@ -152,7 +173,7 @@ class AtomicReferences:
         """Read a file that :meth:`save` wrote."""
         try:
             file = _ReferenceFile.model_validate(json.loads(Path(path).read_bytes()))
-            return cls(file.energies_ev, file.method, file.underdetermined)
+            return cls.from_symbols(file.energies_ev, file.method, file.underdetermined)
         except ValidationError as error:
             raise HuefieldError("not atomic references:\n" + explain(error, str(path))) from None
         except (ValueError, RecursionError) as error:
@@ -165,7 +186,7 @@ class AtomicReferences:
                 f"there are no reference energies for data set {tag!r}, only for {list(self.energies_ev)}: "
                 "give or fit them too"
             )
-        return [self.energies_ev[tag].get(symbol(number), math.nan) for number in elements]
+        return [self.energies_ev[tag].get(number, math.nan) for number in elements]
 
     def _require_known(
         self, energies: Float[np.ndarray, "m Z"], start: int, elements: Sequence[int], tags: Shaped[np.ndarray, " n"]
@@ -176,8 +197,8 @@ class AtomicReferences:
             tag = str(tags[structure])
             raise MissingReferenceError(
                 f"element {symbol(elements[column])} has no reference energy in data set {tag!r} (needed by structure "
-                f"{structure}; there are {', '.join(self.energies_ev[tag]) or 'none'}): give it by hand, add the "
-                "isolated atom to the data, or fit by least squares"
+                f"{structure}; there are {', '.join(map(symbol, self.energies_ev[tag])) or 'none'}): give it by hand, "
+                "add the isolated atom to the data, or fit by least squares"
             )
 
 
@@ -226,7 +247,7 @@ def fitted_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
     if not fits:
         raise HuefieldError("cannot fit reference energies: no structure has an energy")
     solved = {tag: fits[tag].solved() for tag in sorted(fits)}
-    energies = {tag: _named(fits[tag].elements, result) for tag, (result, _) in solved.items()}
+    energies = {tag: dict(zip(fits[tag].elements, result.tolist(), strict=True)) for tag, (result, _) in solved.items()}
     return AtomicReferences(energies, "least_squares", tuple(tag for tag, (_, unique) in solved.items() if not unique))
 
 
@@ -249,12 +270,7 @@ def isolated_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
             "there are no isolated atoms with an energy (structures of one atom): give reference energies, or fit "
             "them by least squares"
         )
-    energies = {tag: _named(tuple(row), np.array(list(row.values()))) for tag, row in found.items()}
-    return AtomicReferences(energies, "isolated_atoms")
-
-
-def _named(elements: tuple[int, ...], energies: Float64[np.ndarray, " Z"]) -> dict[str, float]:
-    return {symbol(number): float(energy) for number, energy in sorted(zip(elements, energies, strict=True))}
+    return AtomicReferences({tag: dict(sorted(row.items())) for tag, row in found.items()}, "isolated_atoms")
 
 
 class GivenReferences(FrozenConfig):
@@ -265,7 +281,7 @@ class GivenReferences(FrozenConfig):
 
     def make(self, chunks: Iterable[EnergyChunk]) -> AtomicReferences:
         """The references; the structures are not used."""
-        return AtomicReferences(self.energies_ev)
+        return AtomicReferences.from_symbols(self.energies_ev)
 
 
 class IsolatedReferences(FrozenConfig):

@@ -74,13 +74,17 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def append_bytes(file: io.RawIOBase, content: bytes) -> None:
-    """Write all bytes to an unbuffered file, which may accept fewer at a time, for example on a full disk."""
+def append_bytes(file: io.FileIO, content: bytes) -> None:
+    """Write all bytes to an unbuffered file, which may accept fewer at a time; an error names the file."""
     left = memoryview(content)
     while len(left):
-        taken = file.write(left)
+        try:
+            taken = file.write(left)
+        except OSError as error:
+            error.filename = str(file.name)
+            raise
         if not taken:
-            raise OSError(errno.EIO, "the file accepts no more bytes")
+            raise OSError(errno.EIO, "the file accepts no more bytes", str(file.name))
         left = left[taken:]
 
 

@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Array, Float, Key
 
 from huefield.data.batches.prepared import Prepared
@@ -34,7 +33,7 @@ def initial_ensemble(
     config: TrainConfig, members: range, references: AtomicReferences, data: Prepared, saved: Ensemble | None
 ) -> Ensemble:
     """The ensemble before training: random weights, or a saved model."""
-    energies = {number_of_symbol[name]: energy for name, energy in references.energies_ev[TAG].items()}
+    energies = references.energies_ev[TAG]
     if saved is not None:
         return transferred(saved, config.model, members).with_atom_energies(energies)
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])

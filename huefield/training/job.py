@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from ase.data import chemical_symbols
 
 from huefield.data.dataset import Part
 from huefield.data.readers.base import Remark
@@ -109,7 +108,7 @@ def _train_into(config: TrainConfig, out: Path, member: int | None, callbacks: C
 
 
 def _require_no_members_alone(folder: Path, members: int) -> None:
-    """Raise if members were trained one by one: a run of all members would start from nothing beside them."""
+    """Raise if members were trained one by one: a run of all members would ignore them and start anew."""
     alone = [name for name in range(members) if (member_folder(folder, name) / CONFIG).exists()]
     if alone and not (folder / CHECKPOINTS).exists():
         done = (
@@ -188,12 +187,12 @@ def loop_settings(config: TrainConfig) -> LoopSettings:
 def references_for(config: TrainConfig, part: Part, saved: Ensemble | None) -> AtomicReferences:
     """Energies of isolated atoms: those of the saved model, if any, since its mean was trained with them subtracted."""
     if saved is not None and saved.atom_energies:
-        return AtomicReferences({TAG: {chemical_symbols[number]: energy for number, energy in saved.atom_energies}})
+        return AtomicReferences({TAG: dict(saved.atom_energies)})
     if isinstance(config.references, GivenReferences):
         given = list(config.references.energies_ev.values())
         if len(given) != 1:
             raise HuefieldError(f"references must have one data set, but have {list(config.references.energies_ev)}")
-        return AtomicReferences({TAG: given[0]})
+        return AtomicReferences.from_symbols({TAG: given[0]})
     return config.references.make(EnergyChunk.from_block(block, TAG) for block in part.blocks())
 
 

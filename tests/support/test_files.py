@@ -111,10 +111,11 @@ def test_a_folder_is_for_one_process_whatever_it_does(tmp_path: Path) -> None:
         pass
 
 
-class Reluctant(io.RawIOBase):
+class Reluctant(io.FileIO):
     """Takes three bytes at a time, and not very many."""
 
     def __init__(self, room: int = 100) -> None:
+        super().__init__(os.devnull, "w")
         self.taken, self.room = b"", room
 
     def write(self, content: Any) -> int:
@@ -124,12 +125,17 @@ class Reluctant(io.RawIOBase):
 
 
 def test_what_a_file_does_not_take_at_once_is_given_to_it_again() -> None:
-    file = Reluctant()
-    append_bytes(file, b"all of it")
-    append_bytes(file, b"")
+    with Reluctant() as file:
+        append_bytes(file, b"all of it")
+        append_bytes(file, b"")
     assert file.taken == b"all of it"
-    with pytest.raises(OSError, match="the file accepts no more bytes"):
-        append_bytes(Reluctant(4), b"all of it")
+    with Reluctant(4) as file, pytest.raises(OSError, match="the file accepts no more bytes"):
+        append_bytes(file, b"all of it")
+
+
+def test_an_error_names_the_file_that_cannot_be_written() -> None:
+    with open("/dev/full", "wb", buffering=0) as file, pytest.raises(OSError, match=r"space.*/dev/full"):
+        append_bytes(file, b"text")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ OFFSET = -1.0 - 2 * 0.5
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     path = write_waters(tmp_path_factory.mktemp("data") / "waters.xyz", SIZE)
     part = open_part("train", [path])
-    return Prepared.of(part, 3.0, AtomicReferences({TAG: {"H": -0.5, "O": -1.0}}).of_block)
+    return Prepared.of(part, 3.0, AtomicReferences({TAG: {1: -0.5, 8: -1.0}}).of_block)
 
 
 def feed(data: Prepared, members: int = 2, seed: int = 0) -> Feed:
@@ -77,7 +77,7 @@ def test_a_batch_is_never_larger_than_the_data(data: Prepared) -> None:
 
 def test_long_stages_are_not_padded_to_the_largest_batch_there_could_be() -> None:
     part = BundledData(train_limit=100).load()["train"]
-    mixed = Prepared.of(part, 3.0, AtomicReferences({TAG: dict.fromkeys(("H", "C", "N", "O"), 0.0)}).of_block)
+    mixed = Prepared.of(part, 3.0, AtomicReferences({TAG: dict.fromkeys((1, 6, 7, 8), 0.0)}).of_block)
     arguments = (mixed, Layout(1, MeshConfig()), 8, 1, [jax.random.key(0)])
     short, long = Feed(*arguments), Feed(*arguments, steps=MANY_STEPS)
     usual, largest = long.shapes

@@ -35,7 +35,7 @@ MODEL = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     path = write_waters(tmp_path_factory.mktemp("data") / "waters.xyz")
     part = open_part("validation", [path])
-    return Prepared.of(part, CUTOFF, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}).of_block)
+    return Prepared.of(part, CUTOFF, AtomicReferences({TAG: {1: 0.0, 8: -2000.0}}).of_block)
 
 
 def with_noise(levels: float) -> Ensemble:

@@ -10,8 +10,8 @@ from huefield.training.datachecks import overview
 from tests.training.helpers import config_for, write_waters
 
 WATERS = "structures of H, O for training"
-ONE_BY_ONE = AtomicReferences({"all": {"H": -13.6, "O": -2040.0}})
-IN_SUM = AtomicReferences({"all": {"H": -400.0, "O": -800.0}}, "least_squares", ("all",))
+ONE_BY_ONE = AtomicReferences({"all": {1: -13.6, 8: -2040.0}})
+IN_SUM = AtomicReferences({"all": {1: -400.0, 8: -800.0}}, "least_squares", ("all",))
 
 
 @pytest.mark.parametrize(("references", "warnings"), [(ONE_BY_ONE, 0), (IN_SUM, 1)])

@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     frames[1].calc = SinglePointCalculator(frames[1], forces=forces)
     write(path, frames, format="extxyz")
     part = open_part("train", [path])
-    return Prepared.of(part, 3.0, AtomicReferences({TAG: {"H": 0.0, "O": -2000.0}}).of_block)
+    return Prepared.of(part, 3.0, AtomicReferences({TAG: {1: 0.0, 8: -2000.0}}).of_block)
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,13 @@ from jaxtyping import Bool, Int, Shaped
 
 from huefield.core.structure import row_ranges
 from huefield.data.store.format import CHUNK_BYTES, ColumnInfo, StoreError
+from huefield.support.files import append_bytes
 
 RESIDENT_BYTES = 16_777_216
 """Mapped bytes of a store above which its pages are released."""
 WRITE_BYTES = 1_048_576
 """Bytes of a column that are collected before they are written."""
-MEND = "copy the store again or convert its sources again"
+REMEDY = "copy the store again or convert its sources again"
 
 
 class PageBudget:
@@ -83,7 +84,7 @@ class ColumnReader:
         file = self._file.with_suffix(".crc")
         content = read_bytes(file)
         if hashlib.sha256(content).hexdigest() != self._info.crc_sha256:
-            raise StoreError(f"{file} is damaged: its SHA-256 is not the one in the manifest; {MEND}")
+            raise StoreError(f"{file} is damaged: its SHA-256 is not the one in the manifest; {REMEDY}")
         return np.frombuffer(content, "<u4").astype(np.int64)
 
     def all(self) -> Shaped[np.ndarray, "..."]:
@@ -124,7 +125,7 @@ class ColumnReader:
             owners = self._describe(low // self._width, -(-(low + len(content)) // self._width))
             raise StoreError(
                 f"{self._file.with_suffix('.bin')} is damaged between bytes {low} and {low + len(content)} "
-                f"({owners}): its CRC-32 is not the stored one; {MEND}"
+                f"({owners}): its CRC-32 is not the stored one; {REMEDY}"
             )
         self._checked[chunk] = True
 
@@ -161,7 +162,7 @@ class ColumnWriter:
     def flush(self) -> None:
         """Pass everything to the operating system."""
         content = bytes(self._pending)
-        write_all(self._data, content)
+        append_bytes(self._data, content)
         sums, first = [], 0
         while first < len(content):
             part = content[first : first + CHUNK_BYTES - self._filled]
@@ -169,7 +170,7 @@ class ColumnWriter:
             if self._filled == CHUNK_BYTES:
                 sums.append(self._sum)
                 self._sum = self._filled = 0
-        write_all(self._sums, np.array(sums, "<u4").tobytes())
+        append_bytes(self._sums, np.array(sums, "<u4").tobytes())
         self._pending.clear()
 
     def sync(self) -> None:
@@ -181,7 +182,7 @@ class ColumnWriter:
     def finish(self, row: tuple[int, ...]) -> ColumnInfo:
         """Complete the column; nothing can be added afterwards."""
         self.flush()
-        write_all(self._sums, np.array([self._sum] if self._filled else [], "<u4").tobytes())
+        append_bytes(self._sums, np.array([self._sum] if self._filled else [], "<u4").tobytes())
         self.sync()
         digest = hashlib.sha256(self._file.with_suffix(".crc").read_bytes()).hexdigest()
         info = ColumnInfo(dtype=self.dtype.str, row=row, rows=0, crc_sha256=digest)
@@ -198,7 +199,7 @@ def read_bytes(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise StoreError(f"cannot read {file}: {error.strerror}; {MEND}") from error
+        raise StoreError(f"cannot read {file}: {error.strerror}; {REMEDY}") from error
 
 
 def open_at(file: Path, size: int) -> FileIO:
@@ -212,14 +213,3 @@ def open_at(file: Path, size: int) -> FileIO:
     opened.truncate(size)
     opened.seek(size)
     return opened
-
-
-def write_all(file: FileIO, content: bytes) -> None:
-    """Write everything; an error names the file."""
-    view = memoryview(content)
-    while view:
-        try:
-            view = view[file.write(view) :]
-        except OSError as error:
-            error.filename = str(file.name)
-            raise

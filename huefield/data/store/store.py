@@ -17,7 +17,7 @@ from jaxtyping import Int, Shaped
 from pydantic import ValidationError
 
 from huefield.core.structure import Block, Structure
-from huefield.data.store.columns import MEND, ColumnReader, PageBudget, read_bytes
+from huefield.data.store.columns import REMEDY, ColumnReader, PageBudget, read_bytes
 from huefield.data.store.format import (
     COLUMNS,
     FORMAT,
@@ -226,14 +226,16 @@ def require_column(folder: Path, name: str, info: ColumnInfo, manifest: Manifest
     spec = COLUMNS[name]
     expected_type = np.dtype(manifest.precision if spec.dtype == "real" else spec.dtype).newbyteorder("<").str
     if (info.dtype, info.row) != (expected_type, spec.row):
-        raise StoreError(f"{folder}: column {name} is {info.dtype} {info.row}, not {expected_type} {spec.row}; {MEND}")
+        raise StoreError(
+            f"{folder}: column {name} is {info.dtype} {info.row}, not {expected_type} {spec.row}; {REMEDY}"
+        )
     size = info.rows * info.row_bytes
     for file, expected in ((f"{name}.bin", size), (f"{name}.crc", -(-size // manifest.chunk_bytes) * 4)):
         try:
             found = os.stat(folder / file).st_size
         except FileNotFoundError:
-            raise StoreError(f"{folder / file} is missing; {MEND}") from None
+            raise StoreError(f"{folder / file} is missing; {REMEDY}") from None
         if found != expected:
             raise StoreError(
-                f"{folder / file} has {found} bytes instead of {expected}: it was truncated or changed; {MEND}"
+                f"{folder / file} has {found} bytes instead of {expected}: it was truncated or changed; {REMEDY}"
             )

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from huefield.core.structure import Block
 from huefield.data.readers.base import Fault, LeftOut
-from huefield.data.store.columns import ColumnWriter, open_at, write_all
+from huefield.data.store.columns import ColumnWriter, open_at
 from huefield.data.store.format import (
     COLUMNS,
     MANIFEST,
@@ -37,7 +37,7 @@ from huefield.data.store.format import (
 )
 from huefield.data.store.publish import partial_path, publish, remove_store, require_ours, restore_replaced
 from huefield.support.errors import HuefieldError
-from huefield.support.files import refusal, write_bytes
+from huefield.support.files import append_bytes, refusal, write_bytes
 
 NOTHING_YET = Journal(
     structures=0, atoms=0, faults=0, faults_bytes=0, left_out=0, position=ReadingPosition(), column_bytes={}
@@ -151,7 +151,7 @@ class StoreWriter:
     def note(self, fault: Fault, source: int = 0) -> None:
         """List a bad frame, which is left out."""
         with self._writing():
-            write_all(self._faults, (" ".join(str(fault).splitlines()) + "\n").encode())
+            append_bytes(self._faults, (" ".join(str(fault).splitlines()) + "\n").encode())
             self.faults += 1
             self._move(source, faults=1)
 
