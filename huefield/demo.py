@@ -38,6 +38,7 @@ def run_demo(
     showing: Callable[[str], AbstractContextManager[OnTrainingEvent]],
     should_stop: Callable[[], bool],
     *,
+    on_saved: Callable[[], None] = lambda: None,
     kinds: tuple[str, ...] = KINDS,
     data: BundledData | None = None,
 ) -> Demo:
@@ -47,6 +48,7 @@ def run_demo(
         out: folder for all files, with a folder for each ensemble. Unfinished training in it is resumed.
         showing: given a title, a context that shows the progress of a part of the work.
         should_stop: called after each training step; training stops when it returns True.
+        on_saved: called after each checkpoint.
         kinds: noise models.
         data: data set; None for all of the bundled data.
     """
@@ -56,7 +58,7 @@ def run_demo(
     for number, kind in enumerate(kinds, 1):
         config = presets.preset("tiny", source, presets.noise_of_kind(kind))
         with showing(f"Training the {kind} ensemble ({number} of {len(kinds)}) in {out / kind}") as report:
-            ensemble = train(config, out / kind, report=report, should_stop=should_stop).ensemble
+            ensemble = train(config, out / kind, report=report, should_stop=should_stop, on_saved=on_saved).ensemble
         with showing(f"Calibrating the {kind} ensemble on validation data, and predicting the test data"):
             models.append(out / kind / "calibrated.safetensors")
             for name, predicted in _calibrated(ensemble, kind, source.load(), models[-1]).items():

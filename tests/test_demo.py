@@ -20,7 +20,11 @@ def test_the_demo_ends_in_a_page(tmp_path: Path) -> None:
         told.append(title)
         yield told.append
 
-    done = run_demo(tmp_path, showing, lambda: False, kinds=("colored",), data=BundledData(train_limit=200))
+    data, saved = BundledData(train_limit=200), list[bool]()
+    done = run_demo(
+        tmp_path, showing, lambda: False, on_saved=lambda: saved.append(True), kinds=("colored",), data=data
+    )
+    assert saved
     assert done.files[0] == tmp_path / "evaluation" / "report.html"
     assert all(path.exists() for path in done.files)
     assert all(text in done.tables for text in TESTS.values())

@@ -28,7 +28,7 @@ def demo(
 
     use_compilation_cache()
     with stopping_training() as should_stop:
-        done = run_demo(out, showing, should_stop)
+        done = run_demo(out, showing, should_stop, on_saved=should_stop.all_saved)
     typer.echo(done.tables)
     typer.echo("Wrote " + ", ".join(str(path) for path in done.files))
     typer.echo(f"Open {done.files[0]} in a browser. To train on your own data:")

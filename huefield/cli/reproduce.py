@@ -107,7 +107,7 @@ def table(
             lambda: sum(not (job.folder(plan.out) / RESULT).exists() for job in plan.jobs), should_stop.all_saved
         )
         _tell(f"Training {rows_left.at_first} of {len(plan.jobs)} rows into {plan.folder}")
-        run_jobs(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop)
+        run_jobs(plan.jobs, plan.size, plan.out, rows_left.showing, _tell, should_stop, should_stop.all_saved)
     made = write_table(plan.source, plan.size, plan.out)
     typer.echo(made.text)
     typer.echo("Wrote " + ", ".join(map(str, made.files)))

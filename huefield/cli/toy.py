@@ -14,7 +14,7 @@ def toy(
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Seed of the noise, the training points and the networks.")
     ] = 0,
-    members: Annotated[int, typer.Option(min=1, help="Networks in the ensemble.")] = 10,
+    members: Annotated[int, typer.Option(min=1, max=1000, help="Networks in the ensemble.")] = 10,
 ) -> None:
     """Draw the paper's toy example: an ensemble on energies and forces with correlated noise."""
     from huefield.cli.progress import use_compilation_cache

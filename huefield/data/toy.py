@@ -25,7 +25,7 @@ class ToyProcess(FrozenConfig):
     amplitude: float = Field(0.2, gt=0, description="α, standard deviation of the noise")
     length_scale: float = Field(0.5, gt=0, description="ℓ, length scale of the noise")
     nugget: float = Field(1e-4, ge=0, description="variance of the independent part relative to α²")
-    num_train: int = Field(20, ge=1, description="training points, uniform between low and high")
+    num_train: int = Field(20, ge=1, le=10_000, description="training points, uniform between low and high")
     low: float = Field(-1.0, description="start of the training interval")
     high: float = Field(1.0, description="end of the training interval")
 

@@ -68,7 +68,14 @@ class AbstractSize(ABC):
         return (self.config(job, out),)
 
     @abstractmethod
-    def train(self, job: Job, out: Path, showing: ShowProgress, should_stop: Callable[[], bool]) -> None:
+    def train(
+        self,
+        job: Job,
+        out: Path,
+        showing: ShowProgress,
+        should_stop: Callable[[], bool],
+        on_saved: Callable[[], None],
+    ) -> None:
         """Train a row or resume it; the ensemble is saved in the folder of the run."""
 
 
@@ -114,7 +121,14 @@ class MiniSize(AbstractSize):
         """The shared first stage and the later stages of the row."""
         return self.mean(job, out), self.config(job, out)
 
-    def train(self, job: Job, out: Path, showing: ShowProgress, should_stop: Callable[[], bool]) -> None:
+    def train(
+        self,
+        job: Job,
+        out: Path,
+        showing: ShowProgress,
+        should_stop: Callable[[], bool],
+        on_saved: Callable[[], None],
+    ) -> None:
         """Train the shared means if they are missing, then the row."""
         mean = job.shared(out) / MEAN
         if (mean / MODEL).exists():
@@ -122,9 +136,11 @@ class MiniSize(AbstractSize):
         else:
             require_free(mean)  # fail before the data are read if another process trains the means
             with showing(f"{job.source.title}, seed {job.seed}: the mean, for all rows") as report:
-                train(self.mean(job, out), mean, report=report, should_stop=should_stop)
+                train(self.mean(job, out), mean, report=report, should_stop=should_stop, on_saved=on_saved)
         with showing(job.title) as report:
-            train(self.config(job, out), job.folder(out) / RUN, report=report, should_stop=should_stop)
+            train(
+                self.config(job, out), job.folder(out) / RUN, report=report, should_stop=should_stop, on_saved=on_saved
+            )
 
     def _stages(self) -> tuple[Stage, ...]:
         return presets.three_stages(self.steps, self.rate, self.noise_rate)
@@ -168,7 +184,14 @@ class PaperSize(AbstractSize):
             stages = tuple(stage.model_copy(update={"steps": 2}) for stage in stages)
         return config.model_copy(update={"stages": stages, "seed": job.seed})
 
-    def train(self, job: Job, out: Path, showing: ShowProgress, should_stop: Callable[[], bool]) -> None:
+    def train(
+        self,
+        job: Job,
+        out: Path,
+        showing: ShowProgress,
+        should_stop: Callable[[], bool],
+        on_saved: Callable[[], None],
+    ) -> None:
         """Train the missing members one after the other, then assemble all, including those of a job array.
 
         A run that was started with all members in one program is resumed in that way.
@@ -179,12 +202,12 @@ class PaperSize(AbstractSize):
             return
         if (run / CHECKPOINTS).exists():
             with showing(job.title) as report:
-                train(config, run, report=report, should_stop=should_stop)
+                train(config, run, report=report, should_stop=should_stop, on_saved=on_saved)
             return
         for member in range(config.members):
             if not (member_folder(run, member) / MODEL).exists():
                 with showing(f"{job.title}, member {member + 1} of {config.members}") as report:
-                    train(config, run, member=member, report=report, should_stop=should_stop)
+                    train(config, run, member=member, report=report, should_stop=should_stop, on_saved=on_saved)
         assemble(run)
 
 

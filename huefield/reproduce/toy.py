@@ -6,7 +6,7 @@ It uses the noise models, ensembles, training and metrics for molecules, with a 
 import io
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -31,6 +31,9 @@ from huefield.support.files import write_bytes
 from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, Stage, fit
 from huefield.training.reports import OnTrainingEvent
 
+Steps = Annotated[int, Field(ge=0, le=10**9)]
+"""Steps of a stage."""
+
 
 class ToyConfig(FrozenConfig):
     """Settings of the toy example.
@@ -43,13 +46,13 @@ class ToyConfig(FrozenConfig):
     process: toy.ToyProcess = toy.ToyProcess()
     potential: MLPPotential.Config = MLPPotential.Config(width=32, depth=2, frequency=2.0)
     noise: NoiseConfig = ColoredNoise.Config()
-    members: int = Field(10, ge=1, description="networks in the ensemble")
-    seed: int = Field(0, ge=0, description="of the noise, the training points and the networks")
-    steps: tuple[int, int, int] = Field((1500, 1000, 2000), description="of squared error, β-NLL and NLL")
+    members: int = Field(10, ge=1, le=1000, description="networks in the ensemble")
+    seed: int = Field(0, ge=0, lt=2**31, description="of the noise, the training points and the networks")
+    steps: tuple[Steps, Steps, Steps] = Field((1500, 1000, 2000), description="of squared error, β-NLL and NLL")
     learning_rate: float = Field(3e-3, gt=0, description="of Adam; falls to a tenth in the last stage")
     weight_decay: float = Field(0.3, ge=0, description="of the networks")
     view: tuple[float, float] = Field((-1.6, 1.6), description="interval that is predicted and drawn")
-    grid_points: int = Field(321, ge=2, description="points in that interval")
+    grid_points: int = Field(321, ge=2, le=10_000, description="points in that interval")
 
     @property
     def stages(self) -> tuple[Stage, ...]:

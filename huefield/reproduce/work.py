@@ -41,6 +41,7 @@ def run_jobs(
     showing: ShowProgress,
     tell: Callable[[str], None],
     should_stop: Callable[[], bool] = lambda: False,
+    on_saved: Callable[[], None] = lambda: None,
 ) -> None:
     """Run all jobs without a result. Several processes may run the same list and share the jobs.
 
@@ -53,10 +54,11 @@ def run_jobs(
         showing: opens a progress display for a training.
         tell: receives messages about waiting and failures.
         should_stop: called after each step and while waiting for other processes.
+        on_saved: called after each checkpoint.
     """
     left, waiting = list(jobs), False
     while left:
-        undone = [job for job in left if not _finished(job, size, out, showing, tell, should_stop)]
+        undone = [job for job in left if not _finished(job, size, out, showing, tell, should_stop, on_saved)]
         if len(undone) == len(left):
             if not waiting:
                 tell(f"waiting for another process, which works on {_named(undone)}")
@@ -83,10 +85,11 @@ def _finished(
     showing: ShowProgress,
     tell: Callable[[str], None],
     should_stop: Callable[[], bool],
+    on_saved: Callable[[], None],
 ) -> bool:
     """Run a job unless it has a result; False if another process works on it."""
     try:
-        run_job(job, size, out, showing, tell, should_stop)
+        run_job(job, size, out, showing, tell, should_stop, on_saved)
     except FolderInUseError:
         return False
     jax.clear_caches()  # compiled programs of a row take half a gigabyte and the next row cannot use them
@@ -100,6 +103,7 @@ def run_job(
     showing: ShowProgress,
     tell: Callable[[str], None],
     should_stop: Callable[[], bool],
+    on_saved: Callable[[], None],
 ) -> None:
     """Train a row, or resume it, and write its result, unless there is one."""
     folder = job.folder(out)
@@ -110,7 +114,7 @@ def run_job(
             return
         begun = time.monotonic()
         try:
-            size.train(job, out, showing, should_stop)
+            size.train(job, out, showing, should_stop, on_saved)
             tested = origins(job, size, out) | _tested(job, size.config(job, out), load(folder / RUN / MODEL))
         except TrainingDivergedError as error:
             tell(f"{job.title} failed and is ignored in the table; remove {folder} to try again. {error}")

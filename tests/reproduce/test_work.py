@@ -180,9 +180,10 @@ class TestWork:
 
     def test_stopped_and_started_again_gives_the_same(self, done: tuple[Path, OwnData], tmp_path: Path) -> None:
         out, source = done
-        job, asked = Job(source, 0, ROWS["colored-atom-joint"]), iter(range(1000))
+        job, asked, saved = Job(source, 0, ROWS["colored-atom-joint"]), iter(range(1000)), list[bool]()
         with pytest.raises(TrainingStoppedError):
-            run_jobs([job], TINY, tmp_path, quietly, unheard, lambda: next(asked) >= 15)
+            run_jobs([job], TINY, tmp_path, quietly, unheard, lambda: next(asked) >= 15, lambda: saved.append(True))
+        assert saved
         assert (tmp_path / source.name / "seed-0" / "mean" / "model.safetensors").exists()
         run_jobs([job], TINY, tmp_path, quietly, unheard)
         ours, theirs = (json.loads((job.folder(f) / RESULT).read_text())["tests"] for f in (tmp_path, out))

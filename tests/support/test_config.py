@@ -1,8 +1,11 @@
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from huefield.ase.md.config import MDConfig
+from huefield.ase.neb.search import PathConfig
+from huefield.reproduce.toy import ToyConfig
 from huefield.support.config import FrozenConfig, explain
 
 
@@ -92,3 +95,20 @@ def test_what_is_no_configuration_at_all_is_explained() -> None:
     explained = explain(caught.value, "kitchen.yaml")
     assert explained.startswith("kitchen.yaml: configuration: Input should be a valid dictionary")
     assert explained.endswith("(got 'soup')")
+
+
+@pytest.mark.parametrize(
+    ("config", "settings"),
+    [
+        (ToyConfig, {"steps": (-1, 0, 0)}),
+        (ToyConfig, {"members": 10**6}),
+        (ToyConfig, {"grid_points": 10**9}),
+        (MDConfig, {"steps": 10**20}),
+        (MDConfig, {"steps": 1, "every": 10**20}),
+        (PathConfig, {"images": 10**6}),
+        (PathConfig, {"steps": 10**20}),
+    ],
+)
+def test_counts_have_bounds(config: type[BaseModel], settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"less than or equal|greater than or equal"):
+        config.model_validate(settings)

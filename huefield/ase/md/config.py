@@ -19,7 +19,7 @@ MAY_CHANGE = ("steps", "measure", "part", "threshold", "on_threshold", "save_eve
 class MDConfig(FrozenConfig):
     """Settings of a molecular dynamics run. ``huefield md`` has an option for each of them."""
 
-    steps: int = Field(ge=1, description="Total number of steps.")
+    steps: int = Field(ge=1, le=10**12, description="Total number of steps.")
     temperature_kelvin: float | None = Field(
         None, gt=0, allow_inf_nan=False, description="Temperature of the thermostat and of newly drawn velocities."
     )
@@ -37,9 +37,9 @@ class MDConfig(FrozenConfig):
     precision: Precision = Field(
         "float32", description="Precision of the model; positions and velocities are always float64."
     )
-    every: int = Field(10, ge=1, description="Steps between two frames of the trajectory.")
+    every: int = Field(10, ge=1, le=10**12, description="Steps between two frames of the trajectory.")
     uncertainty_every: int = Field(
-        10, ge=0, description="Steps between two evaluations of the uncertainty; 0 for none."
+        10, ge=0, le=10**12, description="Steps between two evaluations of the uncertainty; 0 for none."
     )
     threshold: str | None = Field(
         None,
@@ -50,7 +50,7 @@ class MDConfig(FrozenConfig):
         "stop",
         description="Action above the threshold: stop (exit code 3), or save the structure for labelling and continue.",
     )
-    save_every: int = Field(100, ge=1, description="Smallest number of steps between two saved structures.")
+    save_every: int = Field(100, ge=1, le=10**12, description="Smallest number of steps between two saved structures.")
     measure: ForceMeasure = Field(
         "max",
         description="Uncertainty to compare with the threshold: the largest (max) or the mean of all atoms, with "
@@ -63,7 +63,7 @@ class MDConfig(FrozenConfig):
         "threshold, or without one ten times the largest uncertainty of the validation data (10 eV/Å if the model "
         "does not know it).",
     )
-    checkpoint_every: int = Field(100, ge=1, description="Steps between two checkpoints.")
+    checkpoint_every: int = Field(100, ge=1, le=10**12, description="Steps between two checkpoints.")
 
     @property
     def engine(self) -> Engine:

@@ -33,11 +33,11 @@ linear."""
 class PathConfig(FrozenConfig):
     """Settings of the search for a path. ``huefield neb`` has an option for each of them."""
 
-    images: int = Field(11, ge=3, description="Number of structures on the path, including both ends.")
+    images: int = Field(11, ge=3, le=1000, description="Number of structures on the path, including both ends.")
     fmax_ev_per_angstrom: float = Field(
         0.05, gt=0, allow_inf_nan=False, description="Largest force perpendicular to the path at convergence."
     )
-    steps: int = Field(1000, ge=1, description="Largest number of steps of the optimiser.")
+    steps: int = Field(1000, ge=1, le=10**9, description="Largest number of steps of the optimiser.")
     climb: bool = Field(True, description="Let the highest image climb to the saddle point.")
     relax_ends: bool = Field(True, description="Relax reactant and product first.")
     spring_ev_per_angstrom2: float = Field(
