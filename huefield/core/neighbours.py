@@ -6,6 +6,8 @@ A list that holds each pair in both directions has a permutation P of its slots 
 slot is its own reverse. P is an involution, P P = 1, and so symmetric, Pᵀ = P. With B = "give each slot the value of
 its own atom", gathering the neighbours' values is P B and its transpose is Bᵀ P: permute, then sum over K. Neither this
 nor any further derivative scatters; sums have a fixed order, so that results repeat on every device.
+
+This is the container; :mod:`huefield.data.batches.neighbours` searches neighbours and builds it.
 """
 
 import equinox as eqx

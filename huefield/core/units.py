@@ -1,4 +1,7 @@
-"""Factors to eV, Å and fs (CODATA 2018), and units that files state."""
+"""Factors to eV, Å and fs (CODATA 2018), and units that files state.
+
+The readers in ``huefield.data.readers`` apply them.
+"""
 
 HARTREE_EV = 27.211386245988
 BOHR_ANGSTROM = 0.529177210903

@@ -2,7 +2,8 @@
 
 Errors are target − mean. σ is the predicted standard deviation; Φ and φ are the distribution function and the density
 of the standard normal distribution. An undefined metric raises
-:class:`~huefield.evaluation.entries.UndefinedMetricError`.
+:class:`~huefield.evaluation.entries.UndefinedMetricError`. Metrics of whole curves, ENCE among them, are computed in
+:mod:`huefield.evaluation.curves`.
 
 [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams and Uncertainty Metrics".
 [G07] Gneiting and Raftery, J. Am. Stat. Assoc. 102, 359 (2007).

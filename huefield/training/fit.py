@@ -1,4 +1,7 @@
-"""Train an ensemble on one batch in memory, with the loop of every run."""
+"""Train an ensemble on one batch in memory, with the loop of every run.
+
+The loop itself is in :mod:`huefield.training.run`.
+"""
 
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,7 @@
-"""Figure of a reaction path: energies from reactant to product, with their uncertainty as a band."""
+"""Figure of a reaction path: energies from reactant to product, with their uncertainty as a band.
+
+The uncertainties come from :mod:`huefield.ase.neb.path`.
+"""
 
 from pathlib import Path
 
