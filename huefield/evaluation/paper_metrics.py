@@ -111,7 +111,8 @@ def table(
     zero = len(variance) - len(noisy.variance)
     if zero:
         remarks.found.append(
-            f"zero_variance: {zero} of {len(error)} entries are excluded from nll, rzv, ence and z-scores"
+            f"{zero} of {len(error)} values have a predicted variance of zero and are excluded from NLL, RZV, ENCE and "
+            "z-scores"
         )
     tiny = int(np.count_nonzero(noisy.variance < TINY**2 * np.mean(variance)))
     if tiny:

@@ -52,10 +52,25 @@ WORST_SHOWN = 10
 CALIBRATION = "calibration"
 """The figure that has a section of its own."""
 EXPLANATION = (
-    "One energy per structure and the components of the forces are compared. RZV is the standard deviation of the "
-    "z-scores (error divided by σ) and should be 1; ENCE is the mean relative difference between RMV and RMSE over "
-    "bins of equal counts and should be 0; RMV is the root mean variance and should equal the RMSE. Small numbers are "
-    "95 % confidence intervals from resampled structures."
+    "One energy per structure and the components of the forces are compared; σ is the predicted standard deviation. "
+    "MAE and RMSE are the mean absolute and the root mean squared error. NLL is the mean negative log likelihood of "
+    "the observed values, which judges means and error bars together: smaller is better. RZV is the standard deviation "
+    "of the z-scores (error divided by σ) and should be 1; above 1, error bars are too small. ENCE, the expected "
+    "normalised calibration error, is the mean relative difference between RMV and RMSE over bins of equal counts and "
+    "should be 0. CV, the coefficient of variation, is the relative spread of σ; at 0 all error bars are equal. "
+    "RMV is the root mean variance and should equal the RMSE. Small numbers are 95 % confidence intervals from "
+    "resampled structures."
+)
+MORE_EXPLANATION = (
+    "CRPS, the continuous ranked probability score, judges means and error bars together like the NLL, but in the "
+    "unit of the error. The miscalibration area lies between the coverage curve and the diagonal. The rank correlation "
+    "is that of σ and the absolute error. The retention area is the mean absolute error of the most certain "
+    "predictions, averaged over all fractions that are kept. AUROC is the probability that one of the worst 5 % of "
+    "errors has a larger σ than one of the others; 0.5 is chance, 1 is perfect."
+)
+SLICES = (
+    "The same metrics for parts of the data: by element, by magnitude of the force on the atom, and by group of "
+    "structures (such as a reaction or a trajectory, if the data name groups). Select a model to see its tables."
 )
 
 
@@ -93,7 +108,14 @@ def write_report(
         Section("calibration", "Calibration before and after", _calibration(before, evaluations, figures)),
         Section("worst", "Worst structures", _worst(predictions[-1], chosen) if chosen else []),
         Section("viewer", "Structures", viewer),
-        Section("parts", "Slices of the data", [Folded(e.name, list(_slices(e.breakdown))) for e in evaluations]),
+        Section(
+            "parts",
+            "Slices of the data: by element, force and group",
+            [
+                Paragraph(SLICES),
+                *(Folded(e.name, list(_slices(e.breakdown))) for e in evaluations),
+            ],
+        ),
     ]
     write_bytes(path, page_of(title, notes, sections, scripts).encode())
 
@@ -115,6 +137,7 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[PageBlock]:
         metric_table(evaluations, PAPER_METRICS),
         *_joint(evaluations),
         Heading("More metrics of the uncertainties"),
+        Paragraph(MORE_EXPLANATION),
         metric_table(evaluations, MORE_METRICS),
         Heading("Observed coverage in percent of central intervals with a nominal coverage of"),
         metric_table(evaluations, COVERAGE_METRICS),

@@ -286,7 +286,10 @@ def test_what_was_left_out_is_counted(tmp_path: Path) -> None:
 
 def test_zero_variances_are_counted(tmp_path: Path) -> None:
     text = page_of(tmp_path / "r.html", [predicted(waters(5), scale=0.0)])
-    assert "45 of 45 entries are excluded from nll, rzv, ence and z-scores" in text
+    assert (
+        "force components: 45 of 45 values have a predicted variance of zero and are excluded from NLL, RZV, ENCE"
+        in text
+    )
 
 
 def test_many_structures_stay_a_small_page(tmp_path: Path) -> None:
