@@ -10,7 +10,7 @@ from huefield.evaluation.evaluate import evaluate_predictions
 from huefield.evaluation.fits import fit_calibration, typical_of
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
-from huefield.predict import Predictions, Together
+from huefield.predict import Predictions, predictions_by_part
 from huefield.support.files import write_bytes
 from huefield.training import presets, train
 from huefield.training.history_figure import save_history_figure
@@ -69,8 +69,7 @@ def run_demo(
 
 def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predictions]:
     """Save the calibrated ensemble, and predict all test data with it; one pass over all data compiles once."""
-    together = Together.of({name: parts[name] for name in ("validation", *TESTS)})
-    predictions = together.predicted(ensemble, kind)
+    predictions = predictions_by_part(ensemble, {name: parts[name] for name in ("validation", *TESTS)}, kind)
     validation = predictions["validation"]
     calibration = fit_calibration(validation, "isotonic").calibration
     typical = typical_of(validation.calibrated(calibration), "validation data")

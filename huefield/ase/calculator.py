@@ -3,10 +3,8 @@
 import warnings
 from collections.abc import Sequence
 from copy import copy
-from pathlib import Path
 from typing import Any, Literal
 
-import jax
 import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator as AseCalculator
@@ -19,7 +17,7 @@ from huefield.core.structure import Precision, Structure, stress_volumes
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
-from huefield.model.modelfile import ModelSource, load, open_model
+from huefield.model.modelfile import ModelSource, open_model
 from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator
 from huefield.predict.marginals import EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
@@ -32,7 +30,7 @@ FARTHEST_STEP_ANGSTROM = 0.5
 class Calculator(AseCalculator):
     """Energies, forces and stresses of an ensemble, with calibrated uncertainties.
 
-    Results beyond ASE's ``energy``, ``forces`` and ``stress``, to be had by
+    Results beyond ASE's ``energy``, ``forces`` and ``stress``, available through
     ``calc.get_property("energy_uncertainty", atoms)`` or from ``calc.results``:
 
     - ``energy_uncertainty``, ``forces_uncertainty``, ``stress_uncertainty``: standard deviations in the same units;
@@ -67,7 +65,7 @@ class Calculator(AseCalculator):
         super().__init__()  # type: ignore[no-untyped-call]
         if isinstance(uncertainty, bool) or (uncertainty not in ("always", "on_request") and not _counts(uncertainty)):
             raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, not {uncertainty!r}")
-        self.evaluator = Evaluator(ensemble_of(model, precision), precision=precision, skin_angstrom=skin_angstrom)
+        self.evaluator = Evaluator(open_model(model, dtype=precision), skin_angstrom=skin_angstrom)
         self.uncertainty = uncertainty
         self._limits = WarningLimits.of(self.evaluator.ensemble, warn_above)
         self._structures = 0
@@ -197,16 +195,6 @@ def structure_of(atoms: Atoms) -> Structure:
     return Structure(
         atoms.numbers.astype(np.uint8), np.array(atoms.positions, float), np.array(atoms.cell, float), atoms.pbc.copy()
     )
-
-
-def ensemble_of(model: ModelSource, precision: Precision) -> Ensemble:
-    """The ensemble that a model argument means; a file is read in this precision."""
-    if not isinstance(model, str | Path):
-        return open_model(model)
-    if not Path(model).exists():
-        raise FileNotFoundError(f"there is no model file {model}")
-    with jax.enable_x64(precision == "float64"):
-        return load(model, dtype=precision)
 
 
 def _same(old: np.ndarray, new: np.ndarray, tol: float) -> bool:

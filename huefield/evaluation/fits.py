@@ -15,7 +15,7 @@ from huefield.model.calibration import (
 )
 from huefield.model.ensemble import Ensemble
 from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
-from huefield.model.typical import TypicalUncertainty
+from huefield.model.typical import Deviations, TypicalUncertainty, deviations
 from huefield.noise import ColoredNoise
 from huefield.predict import theory_remark, unit_remark
 from huefield.predict.predictions import Observed, Predictions
@@ -133,14 +133,19 @@ def with_gamma_times(ensemble: Ensemble, factor: float) -> Ensemble:
 
 def typical_of(predictions: Predictions, source: str) -> TypicalUncertainty | None:
     """Quantiles of the uncertainties of predictions; None unless aleatoric and epistemic parts are known."""
+    found = deviations_of(predictions)
+    return None if found is None else TypicalUncertainty.of([found], source)
+
+
+def deviations_of(predictions: Predictions) -> Deviations | None:
+    """Standard deviations for :class:`TypicalUncertainty`; None unless aleatoric and epistemic parts are known."""
     energy, forces = predictions.energy, predictions.forces
     if energy is None or forces is None or energy.aleatoric_var is None or forces.aleatoric_var is None:
         return None
     if energy.epistemic_var is None or forces.epistemic_var is None:
         return None
-    return TypicalUncertainty.of(
+    return deviations(
         {"total": energy.variance, "aleatoric": energy.aleatoric_var, "epistemic": energy.epistemic_var},
         {"total": forces.variance, "aleatoric": forces.aleatoric_var, "epistemic": forces.epistemic_var},
         predictions.structures.owners,
-        source,
     )

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import equinox as eqx
@@ -14,7 +15,7 @@ from jaxtyping import Array, Float, Integer, Key, PyTree
 
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, mixture
 from huefield.core.lowrank import safe_sqrt
-from huefield.core.structure import Structure, pack
+from huefield.core.structure import Precision, Structure, pack
 from huefield.data.batches.batching import make_batch
 from huefield.data.batches.neighbours import most_neighbours
 from huefield.data.batches.shapes import GrowingShapes, grouped
@@ -61,7 +62,7 @@ class Ensemble(eqx.Module):
     atom_energies: tuple[tuple[int, float], ...] = eqx.field(static=True, default=())
     """Atomic number and energy of the isolated atom [eV] of each element; members predict energies relative to it."""
     calibration: EnergyForcesCalibration | None = eqx.field(static=True, default=None)
-    """Of the joint distribution of all members; None for uncalibrated variances."""
+    """Calibration of the joint distribution; None if uncalibrated."""
     typical: TypicalUncertainty | None = eqx.field(static=True, default=None)
     """Quantiles of calibrated uncertainties of data like the training data; None where they are not known."""
 
@@ -98,6 +99,23 @@ class Ensemble(eqx.Module):
         return cls(build_members(config, keys), strategy)
 
     @property
+    def precision(self) -> Precision:
+        """Floating-point type of the parameters."""
+        types = [leaf.dtype for leaf in jax.tree.leaves(eqx.filter(self.members, eqx.is_inexact_array))]
+        return "float64" if np.float64 in types else "float32"
+
+    def own_precision(self) -> AbstractContextManager[None]:
+        """A context in which this thread computes in the precision of the parameters."""
+        return jax.enable_x64(self.precision == "float64")
+
+    def in_precision(self, precision: Precision) -> "Ensemble":
+        """The ensemble with its parameters in this precision."""
+        with jax.enable_x64(precision == "float64"):
+            return jax.tree.map(
+                lambda leaf: jnp.asarray(np.asarray(leaf), precision) if eqx.is_inexact_array(leaf) else leaf, self
+            )
+
+    @property
     def num_members(self) -> int:
         """Number of members M."""
         return jax.tree.leaves(eqx.filter(self.members, eqx.is_array))[0].shape[0]
@@ -110,7 +128,8 @@ class Ensemble(eqx.Module):
 
     def map_noise(self, change: Callable[[AbstractNoise], AbstractNoise]) -> "Ensemble":
         """The ensemble with each member's noise model changed, as in ``map_noise(lambda n: n.with_gamma(4.0))``."""
-        noise = eqx.filter_vmap(change)(self.members.noise)
+        with self.own_precision():
+            noise = eqx.filter_vmap(change)(self.members.noise)
         return eqx.tree_at(lambda e: e.members.noise, self, noise)
 
     def with_atom_energies(self, energies_ev: Mapping[int, float]) -> "Ensemble":
@@ -175,8 +194,9 @@ class Ensemble(eqx.Module):
         flat = np.setdiff1d(np.asarray(graph.partition.structure_index), [*np.flatnonzero(volumes > 0), count])
         if stress and flat.size:
             raise HuefieldError(f"structure {flat[0]} has no periodic cell and so no stress: predict without stress")
-        output = compiled_joint(self, graph, stress)
-        output.distribution.__check_init__()
+        with self.own_precision():
+            output = compiled_joint(self, graph, stress)
+            output.distribution.__check_init__()
         return self.prediction(output, graph, volumes)
 
     def prediction(self, output: JointOutput, graph: Graph, volumes: Float[np.ndarray, " S"]) -> Prediction:
@@ -263,7 +283,8 @@ class Ensemble(eqx.Module):
         for indices in grouped(block.sizes, np.arange(len(block))):
             shape = shapes.fitting(int(block.sizes[indices].sum()), int(neighbours[indices].max()))
             some = [structures[index] for index in indices]
-            parts.append(self._terms(some, make_batch(some, cutoff_angstrom, (shape,)).graph))
+            with self.own_precision():
+                parts.append(self._terms(some, make_batch(some, cutoff_angstrom, (shape,)).graph))
             report(int(indices[-1]) + 1, len(structures))
         return EnergyTerms.joined(parts)
 

@@ -30,6 +30,7 @@ from ase.data import chemical_symbols
 from pydantic import ValidationError
 
 from huefield import __version__
+from huefield.core.structure import Precision
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
@@ -107,6 +108,8 @@ def load(
     if dtype not in (None, *PRECISIONS):
         raise HuefieldError(f"dtype must be 'float32', 'float64' or None, but is {dtype!r}")
     path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no model file {path}")
     if path.is_dir():
         raise ModelFileError(
             f"{path}: this is a folder, but a model file is needed, such as {path / 'model.safetensors'}; {SWAPPED}"
@@ -131,12 +134,12 @@ def load(
     return ensemble.with_typical(_entry(path, metadata, "typical", TypicalUncertainty))
 
 
-def open_model(model: ModelSource, *, dtype: str | None = None) -> Ensemble:
+def open_model(model: ModelSource, *, dtype: Precision | None = None) -> Ensemble:
     """The ensemble of a model.
 
     Args:
         model: an ensemble, a model file, or an object with an ``ensemble``, such as the result of ``huefield.train``.
-        dtype: for files, see :func:`load`.
+        dtype: precision of the parameters; None for that of the model.
     """
     if isinstance(model, str | Path):
         return load(model, dtype=dtype)
@@ -146,7 +149,7 @@ def open_model(model: ModelSource, *, dtype: str | None = None) -> Ensemble:
             "a model is an ensemble, a model file, or a result of huefield.train or huefield.calibrate, not "
             f"{type(model).__name__}"
         )
-    return ensemble
+    return ensemble if dtype is None else ensemble.in_precision(dtype)
 
 
 def _atom_energies(path: Path, text: str) -> dict[int, float]:
@@ -234,10 +237,5 @@ def _as_precision(path: Path, name: str, array: np.ndarray, dtype: str | None) -
         require_finite(f"parameter {name}", values, hint=COPY_AGAIN)
     except NotFiniteError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    result = jnp.asarray(values)
-    if result.dtype != wanted:
-        raise ModelFileError(
-            f"{path}: parameter {name} is {wanted}, which JAX has switched off; load(..., dtype='float32'), "
-            "or run inside  with jax.enable_x64(True)"
-        )
-    return result
+    with jax.enable_x64(wanted == np.float64):
+        return jnp.asarray(values)

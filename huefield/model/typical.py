@@ -1,6 +1,6 @@
 """Quantiles of a model's uncertainty on data like its training data, which thresholds for new structures refer to."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -42,35 +42,20 @@ class TypicalUncertainty(FrozenConfig):
     mean: PartQuantiles
 
     @classmethod
-    def of(
-        cls,
-        energy_var: Mapping[PartOfUncertainty, Float[np.ndarray, " n"]],
-        forces_var: Mapping[PartOfUncertainty, Float[np.ndarray, "A 3"]],
-        owners: Int[np.ndarray, " A"],
-        source: str,
-    ) -> "TypicalUncertainty":
-        """Compute the quantiles from calibrated variances.
-
-        Args:
-            energy_var: variance of the energy of each structure.
-            forces_var: variances of the forces on all atoms, one structure after the other.
-            owners: number of the structure of each atom.
-            source: name of the data.
-        """
-        count = len(energy_var["total"])
+    def of(cls, blocks: "Sequence[Deviations]", source: str) -> "TypicalUncertainty":
+        """Compute the quantiles from the calibrated standard deviations of some blocks of structures."""
+        found = {
+            measure: {part: np.concatenate([block[measure][part] for block in blocks]) for part in blocks[0][measure]}
+            for measure in get_args(Measure)
+        }
+        count = len(found["energy"]["total"])
         if not count:
             raise HuefieldError("there are no structures to take quantiles of the uncertainty from")
-        quantiles: dict[str, dict[str, tuple[float, ...]]] = {measure: {} for measure in get_args(Measure)}
-        for part in get_args(PartOfUncertainty):
-            atoms = force_deviations(forces_var[part])
-            largest = np.zeros(count)
-            np.maximum.at(largest, owners, atoms)
-            mean = np.bincount(owners, atoms, count) / np.maximum(np.bincount(owners, minlength=count), 1)
-            values = {"energy": np.sqrt(energy_var[part]), "atom": atoms, "max": largest, "mean": mean}
-            for measure, found in values.items():
-                quantiles[measure][part] = tuple(np.quantile(found, SHARES).tolist()) if found.size else NOTHING
-        parts = {measure: PartQuantiles(**found) for measure, found in quantiles.items()}
-        return cls(source=source, structures=count, **parts)
+        quantiles = {
+            measure: PartQuantiles(**{part: _quantiles(values) for part, values in parts.items()})
+            for measure, parts in found.items()
+        }
+        return cls(source=source, structures=count, **quantiles)
 
     def quantile(self, share: float, measure: Measure, part: PartOfUncertainty = "total") -> float:
         """The uncertainty that this share of the data does not exceed."""
@@ -80,6 +65,36 @@ class TypicalUncertainty(FrozenConfig):
 
 
 NOTHING = (0.0,) * len(SHARES)
+Deviations = Mapping[Measure, Mapping[PartOfUncertainty, Float[np.ndarray, " n"]]]
+"""Standard deviations of a block of structures, by measure and part."""
+
+
+def deviations(
+    energy_var: Mapping[PartOfUncertainty, Float[np.ndarray, " n"]],
+    forces_var: Mapping[PartOfUncertainty, Float[np.ndarray, "A 3"]],
+    owners: Int[np.ndarray, " A"],
+) -> Deviations:
+    """All measures of the uncertainty of a block of structures.
+
+    Args:
+        energy_var: variance of the energy of each structure.
+        forces_var: variances of the forces on all atoms, one structure after the other.
+        owners: number of the structure of each atom.
+    """
+    count = len(energy_var["total"])
+    found: dict[Measure, dict[PartOfUncertainty, Float[np.ndarray, " n"]]] = {m: {} for m in get_args(Measure)}
+    for part, variance in forces_var.items():
+        atoms, largest = force_deviations(variance), np.zeros(count)
+        np.maximum.at(largest, owners, atoms)
+        mean = np.bincount(owners, atoms, count) / np.maximum(np.bincount(owners, minlength=count), 1)
+        columns = (np.sqrt(energy_var[part]), atoms, largest, mean)
+        for measure, column in zip(found, columns, strict=True):
+            found[measure][part] = column
+    return found
+
+
+def _quantiles(values: Float[np.ndarray, " n"]) -> tuple[float, ...]:
+    return tuple(np.quantile(values, SHARES).tolist()) if values.size else NOTHING
 
 
 def force_deviations(variance: Float[np.ndarray, "A 3"]) -> Float[np.ndarray, " A"]:

@@ -3,6 +3,8 @@
 from huefield.predict.batches import OnProgress as OnProgress
 from huefield.predict.batches import predict_blocks as predict_blocks
 from huefield.predict.batches import predict_part as predict_part
+from huefield.predict.batches import predict_parts as predict_parts
+from huefield.predict.batches import predictions_by_part as predictions_by_part
 from huefield.predict.files import PredictionKeys as PredictionKeys
 from huefield.predict.files import differing_structures as differing_structures
 from huefield.predict.files import read_predictions as read_predictions
@@ -14,4 +16,3 @@ from huefield.predict.files import writing_predictions as writing_predictions
 from huefield.predict.marginals import EnergyForcesMarginals as EnergyForcesMarginals
 from huefield.predict.marginals import Marginals as Marginals
 from huefield.predict.predictions import Predictions as Predictions
-from huefield.predict.together import Together as Together

@@ -19,7 +19,7 @@ from huefield.core.structure import Block, joined, stress_volumes
 from huefield.data.batches.batching import Batch, prefetch
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes, grouped
-from huefield.data.dataset import Part
+from huefield.data.dataset import Part, Parts
 from huefield.data.readers.base import BadFrameError, Fault
 from huefield.data.readers.detect import OnFault
 from huefield.model.ensemble import Ensemble
@@ -72,6 +72,32 @@ def predict_part(
     if faults[NOT_FINITE]:
         left_out = {**left_out, "have predictions that are NaN or infinite": faults[NOT_FINITE]}
     return replace(Predictions.joined(chunks), left_out=left_out)
+
+
+def predict_parts(ensemble: Ensemble, parts: Parts, name: str = "") -> Iterator[tuple[str, Predictions]]:
+    """Predict all structures of some parts, some thousand at a time, each time with the name of their part.
+
+    Parts share compiled programs. Raises for a structure that cannot be predicted.
+
+    Args:
+        ensemble: the model.
+        parts: parts by their names.
+        name: name of the model.
+    """
+    names, ends, done = list(parts), np.cumsum([len(part) for part in parts.values()]), 0
+    for found in predict_blocks(ensemble, (block for part in parts.values() for block in part.blocks()), name):
+        owners = np.searchsorted(ends, np.arange(done, done + len(found)), side="right")
+        for number in np.unique(owners):
+            yield names[number], found.select(owners == number)
+        done += len(found)
+
+
+def predictions_by_part(ensemble: Ensemble, parts: Parts, name: str = "") -> dict[str, Predictions]:
+    """The predictions of :func:`predict_parts` in memory, for each part that has structures."""
+    found: dict[str, list[Predictions]] = {}
+    for part, some in predict_parts(ensemble, parts, name):
+        found.setdefault(part, []).append(some)
+    return {part: Predictions.joined(blocks) for part, blocks in found.items()}
 
 
 def predict_blocks(
@@ -144,7 +170,8 @@ def _predicted(
 ) -> EnergyForcesMarginals:
     """Marginals of all structures of a chunk, in their order."""
     parts, numbers, done = [], [], 0
-    with closing(prefetch(batches_of(data, shapes), PREFETCHED_BATCHES)) as ready:  # type: ignore[type-var]
+    batches = batches_of(data, shapes)
+    with ensemble.own_precision(), closing(prefetch(batches, PREFETCHED_BATCHES)) as ready:  # type: ignore[type-var]
         for indices, batch in ready:
             output = jax.device_get(_compiled(ensemble, batch, stress=stress, members=members))
             owners = np.repeat(np.arange(len(indices)), data.sizes[indices])
@@ -203,10 +230,11 @@ def _with_known_elements(part: Part, elements: KnownElements) -> tuple[Part, dic
 def _skipping_unknown(block: Block, elements: KnownElements, skip: Callable[[Fault], None]) -> Iterator[Block]:
     """The structures that the model was trained for."""
     unknown = elements.unknown(block.atomic_numbers)
-    bad = np.unique(block.owners[unknown])
+    bad, starts = np.unique(block.owners[unknown]), block.starts
     for index in bad:
-        atoms = unknown & (block.owners == index)
-        reason = f"it contains {elements.complaint(block.atomic_numbers[atoms].tolist())}"
+        atoms = slice(starts[index], starts[index + 1])
+        strange = block.atomic_numbers[atoms][unknown[atoms]]
+        reason = f"it contains {elements.complaint(strange.tolist())}"
         skip(Fault(block.source, int(block.frames[index]), reason))
     if len(bad) < len(block):
         yield block.select(~np.isin(np.arange(len(block)), bad)) if len(bad) else block

@@ -50,10 +50,10 @@ class Evaluator:
         self._elements = KnownElements(ensemble)
         self._skin_angstrom = skin_angstrom
         self._moving = MovingGraph(ensemble.members.potential.atomic_config.cutoff_angstrom, skin_angstrom)
-        self.ensemble = in_precision(ensemble, precision) if precision else ensemble
+        self.ensemble = ensemble.in_precision(precision) if precision else ensemble
         arrays, self._static = eqx.partition(self.ensemble, eqx.is_array)
         self._parameters, self._layout = jax.tree.flatten(arrays)
-        self._dtype = np.result_type(*(leaf.dtype for leaf in self._parameters if eqx.is_inexact_array(leaf)))
+        self.precision: Precision = self.ensemble.precision
         self._graph: Graph | None = None
         self._summed = b"", np.zeros(1)
         self._mean = self._compiled(_mean)
@@ -69,11 +69,6 @@ class Evaluator:
     def compilations(self) -> int:
         """Number of compiled programs."""
         return sum(program._cache_size() for program in (self._mean, self._variances, self._joint))
-
-    @property
-    def precision(self) -> str:
-        """Floating-point type of the parameters."""
-        return self._dtype.name
 
     def sibling(self) -> "Evaluator":
         """Another evaluator with the same compiled programs, for a structure of its own."""
@@ -111,8 +106,7 @@ class Evaluator:
         """Energies of structures of the same atoms, with the covariance of their errors."""
         for structure in structures:
             self.require_sense(structure)
-        with jax.enable_x64(self._dtype == np.float64):
-            return self.ensemble.energy_covariance(structures, match=match)
+        return self.ensemble.energy_covariance(structures, match=match)
 
     def require_sense(self, structure: Structure) -> None:
         """Raise unless the model can predict a structure: it knows the elements, and atoms are not too close."""
@@ -122,13 +116,13 @@ class Evaluator:
     def _run(self, program: Callable[..., Any], structure: Structure, stress: bool) -> Any:
         """The output of a program for a structure."""
         self._require_sense(structure)
-        with jax.enable_x64(self._dtype == np.float64):
+        with self.ensemble.own_precision():
             moved = self._moving.at(structure)
             if moved.graph is not self._graph:
                 self._graph, self._flat = moved.graph, jax.tree.flatten(moved.graph)
             leaves, layout = self._flat
-            positions = moved.positions.astype(self._dtype)
-            cells = None if moved.cells is None else moved.cells.astype(self._dtype)
+            positions = moved.positions.astype(self.precision)
+            cells = None if moved.cells is None else moved.cells.astype(self.precision)
             found, shortest = program(self._parameters, leaves, positions, cells, layout, stress)
         if float(shortest) < TOO_CLOSE_ANGSTROM:
             _require_apart(structure)
@@ -187,14 +181,6 @@ def _rebuilt(arrays: Ensemble, static: Ensemble, precision: Precision, skin_angs
     with jax.enable_x64(precision == "float64"):
         ensemble = eqx.combine(jax.tree.map(jnp.asarray, arrays), static)
     return Evaluator(ensemble, precision=precision, skin_angstrom=skin_angstrom)
-
-
-def in_precision(ensemble: Ensemble, precision: Precision) -> Ensemble:
-    """The ensemble with its parameters in this precision."""
-    with jax.enable_x64(precision == "float64"):
-        return jax.tree.map(
-            lambda leaf: jnp.asarray(np.asarray(leaf), precision) if eqx.is_inexact_array(leaf) else leaf, ensemble
-        )
 
 
 def named_atoms(structure: Structure, atoms: Int[np.ndarray, " n"], most: int = 5) -> str:

@@ -87,7 +87,7 @@ class Marginals:
         return self._scaled(factor)
 
     def uncalibrated(self) -> "Marginals":
-        """As the model predicts them without its calibration."""
+        """The marginals before calibration."""
         if self.factor is None:
             return self
         return replace(self._scaled(1.0 / self.factor), factor=None)

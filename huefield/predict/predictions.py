@@ -116,7 +116,7 @@ class Predictions:
         )
 
     def uncalibrated(self) -> "Predictions | None":
-        """As the model predicts without its calibration, without joint likelihood and stresses; None if it has none."""
+        """Predictions before calibration, without joint likelihood and stresses; None if the model has none."""
         if all(each is None or each.factor is None for each in (self.energy, self.forces)):
             return None
         return replace(

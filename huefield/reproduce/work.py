@@ -9,13 +9,14 @@ from typing import Any
 import jax
 
 from huefield import __version__
+from huefield.data.dataset import Parts
 from huefield.evaluation.fits import fit_calibration, fit_gamma, with_gamma_times
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.summaries import MetricSummary
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.noise import ColoredNoise
-from huefield.predict import Together
+from huefield.predict import predictions_by_part
 from huefield.predict.predictions import Predictions
 from huefield.reproduce.plan import RUN, AbstractSize, Job, ShowProgress
 from huefield.reproduce.settings import origins, same_settings, settings_of
@@ -144,10 +145,9 @@ def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]
     """Score an ensemble on each test set, uncalibrated and after each calibration on the validation data."""
     parts = config.data.load()
     blocks = {"validation": parts["validation"], **job.source.test_parts(parts)}
-    everything = Together.of(blocks)
-    before = everything.predicted(ensemble, "model")
+    before = predictions_by_part(ensemble, blocks, "model")
     methods, remarks = {"none": before}, {}
-    for method, predicted, told in _calibrated(ensemble, before, everything):
+    for method, predicted, told in _calibrated(ensemble, before, blocks):
         methods[method], remarks[method] = predicted, list(told)
     return {
         "remarks": {method: told for method, told in remarks.items() if told},
@@ -158,7 +158,7 @@ def _tested(job: Job, config: TrainConfig, ensemble: Ensemble) -> dict[str, Any]
 
 
 def _calibrated(
-    ensemble: Ensemble, before: dict[str, Predictions], everything: Together
+    ensemble: Ensemble, before: dict[str, Predictions], parts: Parts
 ) -> Iterator[tuple[str, dict[str, Predictions], tuple[str, ...]]]:
     """Yield for each method its name, the predictions with calibrated variances, and remarks on the fit."""
     for method in ("scale", "isotonic", "conformal"):
@@ -169,9 +169,9 @@ def _calibrated(
             continue
         yield method, {name: each.calibrated(fit.calibration) for name, each in before.items()}, fit.remarks
     if isinstance(ensemble.members.noise, ColoredNoise):
-        doubled = everything.predicted(with_gamma_times(ensemble, 2.0), "twice γ")
+        doubled = predictions_by_part(with_gamma_times(ensemble, 2.0), parts, "twice γ")
         gamma = fit_gamma(before["validation"], doubled["validation"])
-        changed = everything.predicted(with_gamma_times(ensemble, gamma.factor), "other γ")
+        changed = predictions_by_part(with_gamma_times(ensemble, gamma.factor), parts, "other γ")
         yield "gamma", changed, (gamma.remark,) if gamma.remark else ()
 
 

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-import equinox as eqx
 import jax
 
 from huefield.data.dataset import Parts
@@ -71,9 +70,9 @@ def _joined(paths: list[Path]) -> Ensemble:
     loaded = [load(path) for path in paths]
     first = loaded[0]
     for path, one in zip(paths, loaded, strict=True):
-        if _precision(one) != _precision(first):
+        if one.precision != first.precision:
             raise HuefieldError(
-                f"{path} has {_precision(one)}, but {paths[0]} {_precision(first)}: train them in one precision"
+                f"{path} has {one.precision}, but {paths[0]} {first.precision}: train them in one precision"
             )
         ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
         if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
@@ -83,10 +82,6 @@ def _joined(paths: list[Path]) -> Ensemble:
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
     return ensemble.with_atom_energies(dict(first.atom_energies))
-
-
-def _precision(ensemble: Ensemble) -> str:
-    return str(jax.tree.leaves(eqx.filter(ensemble.members, eqx.is_inexact_array))[0].dtype)
 
 
 def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:

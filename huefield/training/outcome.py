@@ -14,17 +14,18 @@ from typing import NamedTuple
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Float
 
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes
 from huefield.data.dataset import Part, Parts
-from huefield.evaluation.fits import typical_of
+from huefield.evaluation.fits import deviations_of
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
-from huefield.predict.batches import batches_of
+from huefield.model.typical import Deviations, TypicalUncertainty
+from huefield.predict.batches import batches_of, predict_parts
 from huefield.predict.predictions import Predictions
-from huefield.predict.together import Together
 from huefield.support.files import write_bytes
 from huefield.support.plain import plain, plain_fields
 from huefield.training.config import TrainConfig
@@ -42,21 +43,37 @@ BINS = 10
 NOTHING = np.zeros(0)
 
 
+class Errors(NamedTuple):
+    """Errors and variances of the observed entries of a block of predictions, which metrics need."""
+
+    energy: Float[np.ndarray, " n"]
+    energy_var: Float[np.ndarray, " n"]
+    forces: Float[np.ndarray, " m"]
+    forces_var: Float[np.ndarray, " m"]
+
+    @classmethod
+    def of(cls, predictions: Predictions) -> "Errors":
+        """Errors and variances of predictions beside their labels."""
+        observed = (predictions.observed_energies(), predictions.observed_forces())
+        pairs = ((NOTHING, NOTHING) if each is None else (each.error, each.variance) for each in observed)
+        return cls(*(column for pair in pairs for column in pair))
+
+
 @dataclass(frozen=True)
 class EnsembleScores:
     """Metrics of a whole ensemble on one part of the data."""
 
     energy: PaperMetrics
-    """In eV."""
+    """Metrics of energies [eV]."""
     forces: PaperMetrics
-    """Of force components, in eV/Å."""
+    """Metrics of force components [eV/Å]."""
 
     @classmethod
-    def of(cls, predictions: Predictions) -> "EnsembleScores":
-        """Metrics of predictions beside their labels."""
-        observed = (predictions.observed_energies(), predictions.observed_forces())
-        pairs = ((NOTHING, NOTHING) if each is None else (each.error, each.variance) for each in observed)
-        return cls(*(paper_metrics(error, variance, BINS) for error, variance in pairs))
+    def of(cls, *blocks: Predictions | Errors) -> "EnsembleScores":
+        """Metrics of predictions beside their labels, of one block or of several."""
+        errors = [Errors.of(block) if isinstance(block, Predictions) else block for block in blocks]
+        columns = [np.concatenate(column) for column in zip(*errors, strict=True)]
+        return cls(paper_metrics(columns[0], columns[1], BINS), paper_metrics(columns[2], columns[3], BINS))
 
     def as_dict(self) -> dict[str, object]:
         """Fields for JSON, with None in place of NaN."""
@@ -131,10 +148,8 @@ def conclude(
     if config.selection == "ensemble":
         kept = dict(zip(Candidates.files(), candidates, strict=True))
         selected = select(candidates, validation, config.stages[-1], report)
-    parts = {"validation": validation.part, **{name: part for name, part in others.items() if len(part)}}
-    predictions = Together.of(parts).predicted(selected, "ensemble")
-    selected = selected.with_typical(typical_of(predictions["validation"], "validation data"))
-    scores = {name: EnsembleScores.of(found) for name, found in predictions.items()}
+    scores, typical = evaluated(selected, {"validation": validation.part, **others})
+    selected = selected.with_typical(typical)
     path = folder / MODEL
     if first_process():
         for name, candidate in kept.items():
@@ -143,6 +158,21 @@ def conclude(
         table = {name: entry.as_dict() for name, entry in scores.items()}
         write_bytes(folder / SCORES, (json.dumps(plain(table), indent=1) + "\n").encode())
     return Trained(selected, path, scores, validation.part)
+
+
+def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScores], TypicalUncertainty | None]:
+    """Metrics on each part that has structures, and the uncertainties that are typical of the validation data.
+
+    Only errors and uncertainties are kept in memory, not the structures.
+    """
+    errors: dict[str, list[Errors]] = {}
+    typical: list[Deviations] = []
+    for name, found in predict_parts(ensemble, parts, "ensemble"):
+        errors.setdefault(name, []).append(Errors.of(found))
+        deviations = deviations_of(found) if name == "validation" else None
+        typical += [] if deviations is None else [deviations]
+    scores = {name: EnsembleScores.of(*blocks) for name, blocks in errors.items()}
+    return scores, TypicalUncertainty.of(typical, "validation data") if typical else None
 
 
 def select(candidates: Candidates, validation: Prepared, stage: AbstractStage, report: OnTrainingEvent) -> Ensemble:

@@ -47,6 +47,13 @@ def predictions(colored: Ensemble, part: Part) -> Predictions:
     return predict_part(colored, part, "waters")
 
 
+@pytest.mark.parametrize("method", ["scale", "gamma"])
+def test_a_model_in_double_precision_is_calibrated(colored: Ensemble, part: Part, method: Any) -> None:
+    single, double = (calibrate(colored.in_precision(name), part, method) for name in ("float32", "float64"))
+    assert double.ensemble.precision == "float64"
+    assert double.check.evaluations[1].forces.nll == pytest.approx(single.check.evaluations[1].forces.nll, rel=1e-3)
+
+
 @pytest.mark.parametrize(("method", "kind"), [("isotonic", IsotonicCalibration), ("scale", ScaleCalibration)])
 def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part, method: Any, kind: type) -> None:
     """They were several times too small."""

@@ -14,6 +14,7 @@ import huefield
 from huefield.cli.main import app
 from huefield.data.dataset import Part, open_part
 from huefield.evaluation.evaluate import evaluate_predictions
+from huefield.evaluation.slices import summarise
 from huefield.model.calibration import ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
@@ -53,6 +54,18 @@ def run(*arguments: object, fails: bool = False) -> str:
     result = CliRunner().invoke(app, [str(a) for a in arguments])
     assert (result.exit_code != 0) == fails, result.output
     return result.output if not fails else f"{result.output}{result.exception}"
+
+
+def test_models_in_double_precision_are_evaluated(folder: Path, predictions: Predictions, tmp_path: Path) -> None:
+    """In memory and as a file, with JAX in its usual single precision."""
+    double = huefield.load(folder / "mine.safetensors", dtype="float64")
+    huefield.save(double, tmp_path / "double.safetensors")
+    found = huefield.evaluate([double, tmp_path / "double.safetensors"], folder / "waters.xyz", resamples=0)
+    single = summarise(predictions)
+    for each in found.evaluations:
+        assert each.forces.nll == found.evaluations[0].forces.nll
+        assert each.forces.nll == pytest.approx(single.forces.nll, rel=1e-3)
+        assert each.forces.nll != single.forces.nll
 
 
 @pytest.mark.slow

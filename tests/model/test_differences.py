@@ -15,7 +15,6 @@ from huefield.model.differences import EnergyCovariance
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
-from huefield.predict.evaluator import in_precision
 from huefield.support.errors import NoPredictionError
 from tests.potentials.painn_cases import molecule, randomised
 from tests.training.helpers import POTENTIAL
@@ -55,7 +54,7 @@ def test_energies_and_their_variances_are_those_of_predictions(colored: Ensemble
 @pytest.mark.parametrize("precise", ["float32", "float64"])
 def test_the_covariance_is_positive_semidefinite(colored: Ensemble, precise: Precision) -> None:
     with jax.enable_x64(precise == "float64"):
-        found = in_precision(colored, precise).energy_covariance(path(40))
+        found = colored.in_precision(precise).energy_covariance(path(40))
     assert len(found) == 40
     for part in (found.total, found.aleatoric, found.epistemic):
         np.testing.assert_allclose(part, part.T, rtol=1e-12)

@@ -24,7 +24,7 @@ from huefield import Ensemble, ForceField
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
 from huefield.data import toy_graph
 from huefield.model import modelfile
-from huefield.model.modelfile import ModelFileError
+from huefield.model.modelfile import ModelFileError, open_model
 from huefield.noise import AbstractNoise, ColoredNoise, Covariance, VanillaNoise, WhiteNoise
 from huefield.potentials import MLPPotential
 from huefield.support.config import FrozenConfig
@@ -187,9 +187,16 @@ class TestPrecision:
             huefield.save(random_ensemble(ColoredNoise.Config()), tmp_path / "double.hue")
         return tmp_path / "double.hue"
 
-    def test_double_file_without_x64_says_what_to_do(self, double_file: Path) -> None:
-        with refused(double_file, r"is float64, which JAX has switched off; load\(\.\.\., dtype='float32'\)"):
-            huefield.load(double_file)
+    def test_double_file_is_loaded_and_predicts_in_double_precision(self, double_file: Path) -> None:
+        loaded = huefield.load(double_file)
+        assert loaded.precision == "float64"
+        assert {dtype for dtype, _, _ in bits(loaded)} == {"float64"}
+        assert loaded.predict(small_graph()).distribution.mean.energy.dtype == np.float64
+
+    def test_an_opened_model_has_the_wanted_precision(self, double_file: Path) -> None:
+        double = open_model(double_file)
+        assert (double.precision, open_model(double_file, dtype="float32").precision) == ("float64", "float32")
+        assert (open_model(double).precision, open_model(double, dtype="float32").precision) == ("float64", "float32")
 
     def test_double_file_can_be_loaded_in_single_precision(self, double_file: Path) -> None:
         single = huefield.load(double_file, dtype="float32")
@@ -287,7 +294,7 @@ class TestNotOurs:
             huefield.load(path)
 
     def test_missing_file_is_the_usual_error(self, tmp_path: Path) -> None:
-        with pytest.raises(FileNotFoundError, match=r"No such file or directory: .*nowhere\.hue"):
+        with pytest.raises(FileNotFoundError, match=r"there is no model file .*nowhere\.hue"):
             huefield.load(tmp_path / "nowhere.hue")
 
     def test_a_folder_is_named_with_what_to_do(self, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from huefield.ase.thresholds import Threshold
-from huefield.model.typical import SHARES, TypicalUncertainty, force_deviations
+from huefield.model.typical import SHARES, TypicalUncertainty, deviations, force_deviations
 
 RNG = np.random.default_rng(0)
 OWNERS = np.repeat(np.arange(200), RNG.integers(1, 6, 200))
@@ -12,7 +12,7 @@ FORCES = {part: RNG.uniform(0.1, 1.0, (len(OWNERS), 3)) for part in ("total", "a
 
 @pytest.fixture(scope="module")
 def typical() -> TypicalUncertainty:
-    return TypicalUncertainty.of(ENERGY, FORCES, OWNERS, "validation data")
+    return TypicalUncertainty.of([deviations(ENERGY, FORCES, OWNERS)], "validation data")
 
 
 @pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
@@ -41,7 +41,19 @@ def test_it_comes_back_from_json_and_can_be_a_key(typical: TypicalUncertainty) -
 def test_nothing_is_not_typical() -> None:
     none = {part: np.zeros(0) for part in ENERGY}
     with pytest.raises(ValueError, match="no structures"):
-        TypicalUncertainty.of(none, {part: np.zeros((0, 3)) for part in ENERGY}, np.zeros(0, int), "nothing")
+        TypicalUncertainty.of(
+            [deviations(none, {part: np.zeros((0, 3)) for part in ENERGY}, np.zeros(0, int))], "nothing"
+        )
+
+
+def test_blocks_have_the_quantiles_of_all_their_structures(typical: TypicalUncertainty) -> None:
+    blocks = []
+    for first, end in ((0, 70), (70, 200)):
+        atoms = (first <= OWNERS) & (end > OWNERS)
+        energy = {part: values[first:end] for part, values in ENERGY.items()}
+        forces = {part: values[atoms] for part, values in FORCES.items()}
+        blocks.append(deviations(energy, forces, OWNERS[atoms] - first))
+    assert TypicalUncertainty.of(blocks, "validation data") == typical
 
 
 def test_a_deviation_of_a_force_does_not_depend_on_the_frame() -> None:

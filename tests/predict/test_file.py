@@ -71,6 +71,13 @@ def predicted(folder: Path) -> Path:
     return folder / "out.extxyz"
 
 
+def test_a_model_file_in_double_precision(ensemble: Ensemble, folder: Path, predicted: Path, tmp_path: Path) -> None:
+    huefield.save(ensemble.in_precision("float64"), tmp_path / "double.safetensors")
+    run("predict", tmp_path / "double.safetensors", folder / "mixed.xyz", tmp_path / "out.extxyz")
+    found, single = (ase.io.read(path, 0).get_forces() for path in (tmp_path / "out.extxyz", predicted))
+    np.testing.assert_allclose(found, single, rtol=1e-4, atol=1e-5)
+
+
 def test_every_structure_has_what_the_model_says_of_it_alone(ensemble: Ensemble, predicted: Path) -> None:
     for number, (given, atoms) in enumerate(zip(mixed(), ase.io.read(predicted, ":"), strict=True)):
         crystal, results = bool(given.pbc.all()), atoms.calc.results

@@ -1,20 +1,24 @@
 """What a run ends with."""
 
 import math
+import weakref
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from huefield.core.structure import Block
+from huefield.data import dataset
 from huefield.data.batches.prepared import Prepared
-from huefield.data.dataset import open_part
+from huefield.data.dataset import Part, open_part
 from huefield.data.references import TAG, AtomicReferences
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.predict import predict_part
+from huefield.predict import batches, predict_part
 from huefield.training import NLLStage, SquaredErrorStage
-from huefield.training.outcome import Candidates, EnsembleScores, criterion, select
+from huefield.training.outcome import Candidates, EnsembleScores, criterion, evaluated, select
 from tests.training.helpers import write_waters
 
 CUTOFF = 3.0
@@ -70,6 +74,34 @@ def test_predictions_that_are_no_numbers_are_never_kept(data: Prepared) -> None:
     wild = eqx.tree_at(scale, good, jnp.full_like(scale(good), 3e38))
     assert criterion(wild, data, NLLStage(steps=1)) == math.inf
     assert select(Candidates(good, wild), data, NLLStage(steps=1), lambda event: None) is good
+
+
+def test_structures_are_predicted_a_few_at_a_time(data: Prepared, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Metrics are those of all at once, but most structures are not in memory."""
+    whole, quantiles = evaluated(with_noise(0.5), {"validation": data.part, "test": data.part})
+    alive: weakref.WeakSet[Block] = weakref.WeakSet()
+    most = []
+
+    class Watched(Part):
+        def block(self, indices: np.ndarray) -> Block:
+            found = super().block(indices)
+            alive.add(found)
+            most.append(sum(map(len, alive)))
+            return found
+
+    monkeypatch.setattr(dataset, "BLOCK", 4)
+    monkeypatch.setattr(batches, "CHUNK_STRUCTURES", 4)
+    parts = {name: Watched(name, data.part.source, data.part.indices) for name in ("validation", "test")}
+    found, typical = evaluated(with_noise(0.5), parts)
+    assert len(most) >= len(data) / 2
+    assert max(most) <= 24 < 2 * len(data)
+    for name in ("validation", "test"):
+        assert found[name].forces.rmse == pytest.approx(whole["validation"].forces.rmse, rel=1e-5)
+        assert found[name].energy.count == len(data)
+    assert typical is not None
+    assert quantiles is not None
+    assert typical.structures == quantiles.structures == len(data)
+    assert typical.quantile(0.9, "max") == pytest.approx(quantiles.quantile(0.9, "max"), rel=1e-5)
 
 
 def test_equal_ones_are_the_best(data: Prepared) -> None:

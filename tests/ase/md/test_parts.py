@@ -26,7 +26,7 @@ from huefield.ase.md.start import degrees_of_freedom, drawn_momenta, prepared, w
 from huefield.ase.md.watch import Limits, Watch, atoms_above, deviations_in, isolated, measured
 from huefield.core.rigid import rigid_motions
 from huefield.model.ensemble import Ensemble
-from huefield.model.typical import TypicalUncertainty
+from huefield.model.typical import TypicalUncertainty, deviations
 from tests.ase.md.test_run import ensemble
 from tests.pictures import require_readable
 
@@ -188,9 +188,8 @@ def knowing() -> Ensemble:
     of_atoms = np.linspace(0.01, 1.0, 100)[owners] * np.tile([1.0, 2.0], 100)
     variance = np.repeat(of_atoms[:, None] ** 2, 3, 1)
     parts = ("total", "aleatoric", "epistemic")
-    typical = TypicalUncertainty.of(
-        dict.fromkeys(parts, np.ones(100)), dict.fromkeys(parts, variance), owners, "validation data"
-    )
+    found = deviations(dict.fromkeys(parts, np.ones(100)), dict.fromkeys(parts, variance), owners)
+    typical = TypicalUncertainty.of([found], "validation data")
     return ensemble().with_typical(typical)
 
 
