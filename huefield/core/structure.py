@@ -18,6 +18,7 @@ from huefield.support.checks import require_shape
 
 Precision: TypeAlias = Literal["float32", "float64"]
 """Floating-point type of stored or computed numbers."""
+MAX_ATOMIC_NUMBER = 118
 DEPENDENT = 1e-6
 """Lattice vectors that span less than this share of the product of their lengths are linearly dependent."""
 

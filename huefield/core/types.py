@@ -13,14 +13,12 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 from numpy.typing import ArrayLike
 
 from huefield.core.neighbours import Neighbours
-from huefield.core.structure import DEPENDENT
+from huefield.core.structure import DEPENDENT, MAX_ATOMIC_NUMBER
 from huefield.support.checks import require_finite, require_shape, require_within
-
-MAX_ATOMIC_NUMBER = 118
 
 
 class Partition(eqx.Module):
-    """Which structure each atom of a batch belongs to.
+    """The structure of each atom of a batch.
 
     A padding atom has the index ``num_structures``: it enters no sum, and gets zero when values are spread to atoms.
     """

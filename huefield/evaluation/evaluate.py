@@ -10,6 +10,7 @@ from pathlib import Path
 
 from huefield.data.opening import DataSource, open_data
 from huefield.data.readers.detect import ReaderConfig
+from huefield.evaluation.curves import BINS
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
 from huefield.evaluation.report.notebook import evaluations_html
 from huefield.evaluation.report.page import write_report
@@ -18,7 +19,7 @@ from huefield.evaluation.slices import Evaluation, summarise
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import HasEnsemble, ModelSource, open_model
 from huefield.predict import OnProgress, differing_structures, predict_part, remarks_on, write_predictions
-from huefield.predict.names import names_of
+from huefield.predict.names import model_names
 from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
@@ -30,8 +31,6 @@ REPORT = "report.html"
 FIGURES = "figures"
 RESAMPLES = 200
 """Number of resamples for confidence intervals."""
-BINS = 10
-"""Number of bins of reliability diagrams."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -91,7 +90,7 @@ def evaluate(
         loaded = [open_model(source) for source in sources]
         found = [
             predict_part(ensemble, structures, name, report(name), members=members)
-            for name, ensemble in zip(_names(sources), loaded, strict=True)
+            for name, ensemble in zip(model_names(sources), loaded, strict=True)
         ]
         return evaluate_predictions(found, folder, source=structures.name, bins=bins, resamples=resamples)
 
@@ -120,14 +119,6 @@ def evaluate_predictions(
     with _ready(out):
         files = _write(out, predictions, evaluations, before, remarks, source)
     return EvaluationResult(evaluations, table, remarks, files)
-
-
-def _names(sources: Sequence[ModelSource]) -> list[str]:
-    """Names of models: from their files, or "model" for those in memory."""
-    files = [Path(each) if isinstance(each, str | Path) else getattr(each, "model", None) for each in sources]
-    known = [file for file in files if isinstance(file, Path)]
-    names = iter(names_of(known))
-    return [next(names) if isinstance(file, Path) else "model" for file in files]
 
 
 def _ready(out: Path | None) -> AbstractContextManager[None]:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-from huefield.evaluation.curves import CURVE_COVERAGES, coverage_curve, reliability
+from huefield.evaluation.curves import BINS, CURVE_COVERAGES, coverage_curve, reliability
 from huefield.evaluation.entries import (
     UndefinedMetricError,
     checked_error,
@@ -72,7 +72,7 @@ def rzv(error: ArrayLike, variance: ArrayLike) -> float:
         return float(np.sqrt(defined_mean(z**2)))
 
 
-def ence(error: ArrayLike, variance: ArrayLike, bins: int = 10) -> float:
+def ence(error: ArrayLike, variance: ArrayLike, bins: int = BINS) -> float:
     """[J23] Expected normalised calibration error: mean over equal-count bins of |RMV_k − RMSE_k| / RMV_k.
 
     The bins are those of :func:`~huefield.evaluation.curves.reliability`.

@@ -9,7 +9,7 @@ from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
-from huefield.evaluation.curves import bin_numbers
+from huefield.evaluation.curves import BINS, bin_numbers
 from huefield.evaluation.entries import checked_pair
 from huefield.evaluation.paper_metrics import PaperMetrics, Remarks, paper_metrics
 from huefield.evaluation.summaries import MetricSummary, summary_of_errors, summary_of_lengths
@@ -59,7 +59,7 @@ class Evaluation:
         return plain_fields(self)
 
 
-def summarise(predictions: Predictions, *, bins: int = 10, resamples: int = 0, seed: int = 0) -> Evaluation:
+def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0, seed: int = 0) -> Evaluation:
     """All metrics of a model's predictions.
 
     Args:
@@ -86,7 +86,7 @@ def summarise(predictions: Predictions, *, bins: int = 10, resamples: int = 0, s
     )
 
 
-def breakdown(predictions: Predictions, bins: int = 10) -> tuple[Slice, ...]:
+def breakdown(predictions: Predictions, bins: int = BINS) -> tuple[Slice, ...]:
     """Metrics by element, by magnitude of the observed force on an atom, and by group.
 
     Magnitudes have bins of equal counts. The largest groups are slices of their own; the others form one slice, whose

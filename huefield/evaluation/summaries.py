@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Interval, Resampling, bootstrap_intervals, coverage_name
 from huefield.evaluation.curves import (
+    BINS,
     CURVE_COVERAGES,
     CoverageCurve,
     Reliability,
@@ -91,7 +92,7 @@ def summary(
     variance: ArrayLike,
     target: ArrayLike,
     *,
-    bins: int = 10,
+    bins: int = BINS,
     structure: ArrayLike | None = None,
     resamples: int = 0,
     seed: int = 0,

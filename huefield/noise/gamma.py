@@ -144,7 +144,7 @@ class AtomGamma(AbstractGamma):
 
     @property
     def needs_raw(self) -> bool:
-        """True: g_i."""
+        """Gamma is predicted for each atom, from the output g_i."""
         return True
 
     def __call__(self, raw: Float[Array, "A G"], levels: Float[Array, "C A"], graph: Graph) -> Float[Array, "C A"]:
@@ -170,7 +170,7 @@ class ForceGamma(AbstractGamma):
 
     @property
     def needs_raw(self) -> bool:
-        """True: g_i."""
+        """Gamma is predicted for each atom, from the output g_i."""
         return True
 
     @property

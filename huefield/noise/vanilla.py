@@ -28,7 +28,7 @@ class VanillaNoise(AbstractNoise):
 
     @property
     def raw_outputs(self) -> tuple[str, ...]:
-        """None."""
+        """No outputs of the potential are needed."""
         return ()
 
     @property
@@ -37,7 +37,7 @@ class VanillaNoise(AbstractNoise):
         return False
 
     def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
-        """None."""
+        """No channels, as there is no noise."""
         return jnp.zeros((0, partition.num_structures), raw.dtype)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:

@@ -42,7 +42,7 @@ from pydantic import Field, field_validator
 
 from huefield.core import Graph, Neighbours
 from huefield.core.pairwise import sum_over_neighbours
-from huefield.core.types import MAX_ATOMIC_NUMBER
+from huefield.core.structure import MAX_ATOMIC_NUMBER
 from huefield.potentials.base import AbstractPotential, AtomOutputs
 from huefield.potentials.layers import Linear, drawn
 from huefield.potentials.radial import distances_and_directions, radial_features

@@ -1,6 +1,6 @@
-"""An ensemble that predicts one structure after another, as engines of dynamics and optimisers need it.
+"""Predictions of one structure after another, for molecular dynamics and optimisers.
 
-Means alone and whole distributions are separate programs, so that means cost no more than they must. Neighbours are
+Means alone and whole distributions are separate programs, because means are cheaper. Neighbours are
 kept with a skin (:mod:`huefield.data.batches.moving`), and shapes leave room for more neighbours, so that dynamics
 seldom compile again.
 """
@@ -82,7 +82,7 @@ class Evaluator:
         return _rebuilt, (jax.tree.map(np.asarray, arrays), static, self.precision, self._skin_angstrom)
 
     def mean(self, structure: Structure, *, stress: bool = False) -> Means:
-        """Means alone."""
+        """Means without variances."""
         output: MeanOutput = self._run(self._mean, structure, stress)
         owners, isolated = np.zeros(len(structure), np.int64), self._isolated(structure)
         energies = Ensemble.total_energies(np.asarray(output.energy_of_atoms), owners, isolated)

@@ -10,9 +10,10 @@ from huefield.data.convert import read_any
 from huefield.data.readers.base import BadFrameError, Fault, Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
-from huefield.model import modelfile
-from huefield.predict import predict_blocks, writing_predictions
-from huefield.predict.names import names_of
+from huefield.model.modelfile import ModelSource, open_model
+from huefield.predict.batches import predict_blocks
+from huefield.predict.files import writing_predictions
+from huefield.predict.names import model_names
 from huefield.support.errors import HuefieldError
 from huefield.support.folders import folder_for_results
 
@@ -38,7 +39,7 @@ class PredictedFile:
 
 
 def predict_file(
-    model: str | Path,
+    model: ModelSource,
     source: str | Path,
     out: str | Path,
     *,
@@ -54,7 +55,7 @@ def predict_file(
     The file is read, predicted and written some thousand structures at a time, and written whole or not at all.
 
     Args:
-        model: a model file.
+        model: an ensemble, a model file, or a result of ``huefield.train`` or ``huefield.calibrate``.
         source: a file that readers know, or a store.
         out: the file to write, ``NAME.xyz`` or ``NAME.extxyz``.
         reader: how to read the source; None to detect it.
@@ -66,7 +67,7 @@ def predict_file(
     """
     source, target = Path(source), Path(out)
     _require_free(source, target, overwrite)
-    ensemble = modelfile.load(model)
+    ensemble = open_model(model)
     skipped: dict[str, Skipped] = {}
 
     def skip(fault: Fault) -> None:
@@ -80,7 +81,7 @@ def predict_file(
         for found in predict_blocks(
             ensemble,
             blocks,
-            names_of([Path(model)])[0],
+            model_names([model])[0],
             stress=stress,
             members=members,
             on_fault=skip if skip_bad else _refuse_strange,

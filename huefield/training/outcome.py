@@ -19,6 +19,7 @@ from jaxtyping import Float
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes
 from huefield.data.dataset import Part, Parts
+from huefield.evaluation.curves import BINS
 from huefield.evaluation.fits import deviations_of
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.model.ensemble import Ensemble
@@ -38,8 +39,6 @@ SCORES = "scores.json"
 CANDIDATES = "candidates"
 
 
-BINS = 10
-"""Bins of the reliability diagram for ENCE."""
 NOTHING = np.zeros(0)
 
 

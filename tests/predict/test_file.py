@@ -71,6 +71,13 @@ def predicted(folder: Path) -> Path:
     return folder / "out.extxyz"
 
 
+def test_a_model_in_memory_and_paths_as_text(ensemble: Ensemble, folder: Path, predicted: Path, tmp_path: Path) -> None:
+    done = predict_file(ensemble, str(folder / "mixed.xyz"), str(tmp_path / "out.xyz"))
+    assert (done.structures, done.with_stress) == (9, 2)
+    found, expected = (ase.io.read(path, 0).get_forces() for path in (done.path, predicted))
+    np.testing.assert_allclose(found, expected)
+
+
 def test_a_model_file_in_double_precision(ensemble: Ensemble, folder: Path, predicted: Path, tmp_path: Path) -> None:
     huefield.save(ensemble.in_precision("float64"), tmp_path / "double.safetensors")
     run("predict", tmp_path / "double.safetensors", folder / "mixed.xyz", tmp_path / "out.extxyz")

@@ -12,6 +12,7 @@ from ase.io import write
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import open_part
 from huefield.data.references import TAG, AtomicReferences
+from huefield.evaluation.curves import BINS
 from huefield.evaluation.paper_metrics import paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
@@ -19,7 +20,7 @@ from huefield.predict import predict_part
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import validation_batches
 from huefield.training.mesh import Layout, MeshConfig
-from huefield.training.outcome import BINS, EnsembleScores
+from huefield.training.outcome import EnsembleScores
 from huefield.training.stages import AbstractStage
 from huefield.training.validation import MemberMetrics, Validator, metrics_of
 from tests.training.helpers import POTENTIAL, waters

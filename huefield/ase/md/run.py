@@ -78,7 +78,7 @@ def run_md(
     config: MDConfig,
     model: ModelSource | Calculator,
     start: Atoms,
-    out: Path,
+    out: str | Path,
     *,
     overwrite: bool = False,
     figure: bool = True,
@@ -97,6 +97,7 @@ def run_md(
         report: called with progress and with messages for the user.
         should_stop: called after each step; the run stops when it returns True.
     """
+    out = Path(out)
     calculator = _calculator(model, config.precision)
     calculator.require_sense(start)
     first = prepared(start, config)

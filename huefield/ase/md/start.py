@@ -6,6 +6,7 @@ from jaxtyping import Float
 
 from huefield.ase.md.config import MDConfig
 from huefield.core.rigid import rigid_motions
+from huefield.core.structure import stress_volumes
 from huefield.support.errors import HuefieldError
 
 
@@ -66,7 +67,7 @@ def _check_start(start: Atoms, config: MDConfig) -> None:
         raise HuefieldError("a velocity of the start is NaN or infinite: draw new ones with --draw-velocities")
     if not config.engine.barostat:
         return
-    volume = abs(np.linalg.det(start.cell))
+    volume = float(stress_volumes(np.array(start.cell, float), start.pbc))
     if not (start.pbc.all() and volume > 0):
         raise HuefieldError(
             f"{config.ensemble} needs a cell that is periodic in all directions, but pbc is {start.pbc.tolist()} and "

@@ -23,7 +23,7 @@ def find_and_save_path(
     calculator: Calculator,
     reactant: Atoms,
     product: Atoms,
-    out: Path,
+    out: str | Path,
     config: PathConfig | None = None,
     *,
     through: Sequence[Atoms] = (),
@@ -46,6 +46,7 @@ def find_and_save_path(
         report: called at every step.
         should_stop: called after every step.
     """
+    out = Path(out)
     with folder_for_results(out), alone_in(out):
         if not overwrite:
             _require_no_path(out)

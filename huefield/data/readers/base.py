@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 from jaxtyping import Int
 
-from huefield.core.structure import Block
+from huefield.core.structure import MAX_ATOMIC_NUMBER, Block
 from huefield.core.units import ENERGY_UNITS_EV, LENGTH_UNITS_ANGSTROM
 from huefield.support.checks import require_shape
 from huefield.support.errors import HuefieldError
@@ -199,9 +199,6 @@ def _require_array(name: str, array: np.ndarray, expected: Sequence[int | None])
         require_shape(name, array, expected)
     except ValueError as error:
         raise HuefieldError(str(error)) from None
-
-
-MAX_ATOMIC_NUMBER = 118
 
 
 def require_elements(atomic_numbers: np.ndarray) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import cKDTree
 
-from huefield.core.structure import Block
-from huefield.data.readers.base import MAX_ATOMIC_NUMBER, Fault, Frames
+from huefield.core.structure import MAX_ATOMIC_NUMBER, Block
+from huefield.data.readers.base import Fault, Frames
 
 CLOSEST_ANGSTROM = 0.1
 FLAT = 1e-12

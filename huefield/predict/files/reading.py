@@ -22,7 +22,11 @@ from huefield.support.errors import HuefieldError
 
 
 def read_predictions(
-    path: Path, *, keys: PredictionKeys | None = None, reference: Path | None = None, name: str | None = None
+    path: str | Path,
+    *,
+    keys: PredictionKeys | None = None,
+    reference: str | Path | None = None,
+    name: str | None = None,
 ) -> Predictions:
     """Predicted energies and forces with their uncertainties, and the reference values of the same structures.
 
@@ -38,7 +42,7 @@ def read_predictions(
             if ``frame`` gives their numbers; None if reference values stand beside the predictions.
         name: of the model; None for the one that the file states, or else the name of the file.
     """
-    keys = keys or PredictionKeys()
+    path, keys = Path(path), keys or PredictionKeys()
     contents = read_contents(path, keys)
     elsewhere = reference is not None
     keys.require_stated(contents.names, str(path), reference_elsewhere=elsewhere)
@@ -47,7 +51,7 @@ def read_predictions(
     left_out = Counter(contents.faults)
     rows = _usable(contents, chosen, keys, str(path), left_out)
     if reference is not None:
-        rows = _compared(rows, reference, keys, contents.length, left_out)
+        rows = _compared(rows, Path(reference), keys, contents.length, left_out)
     _require_any(rows, contents.length, left_out)
     _require_force_deviations(rows, chosen[1])
     return rows.assembled(name or contents.model or path.stem, left_out)
