@@ -1,4 +1,4 @@
-"""How the program shows errors: in one line if a user can mend them, as a bug with its traceback otherwise."""
+"""How the program shows errors: in one line if a user can fix them, as a bug with its traceback otherwise."""
 
 import traceback
 
@@ -23,7 +23,7 @@ def show(error: Exception) -> ExitCode:
 
 
 def one_line(error: Exception) -> str | None:
-    """The message for an error that a user can mend; None for a bug."""
+    """The message for an error that a user can fix; None for a bug."""
     if isinstance(error, FileNotFoundError) and error.filename is not None:
         return f"there is no file {error.filename}"
     if isinstance(error, HuefieldError | OSError):

@@ -61,7 +61,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 
 
 def main() -> None:
-    """Run the program. Errors that a user can mend are one line; any other is a bug and shows its traceback."""
+    """Run the program. Errors that a user can fix are one line; any other is a bug and shows its traceback."""
     warnings.showwarning = _show_warning
     try:
         with ending_at_once():

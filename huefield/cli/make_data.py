@@ -10,7 +10,9 @@ from huefield.cli.progress import make_progress
 
 def make(
     out: Annotated[Path, typer.Argument(help="Folder for the data, its provenance and the finished units of work.")],
-    level: Annotated[str, typer.Option(help="Level of theory of the labels: gfn2-xtb or wb97x/6-31g(d).")] = "gfn2-xtb",
+    level_of_theory: Annotated[
+        str, typer.Option(help="Level of theory of the labels: gfn2-xtb or wb97x/6-31g(d).")
+    ] = "gfn2-xtb",
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes, with one thread each.")] = 1,
     scale: Annotated[float, typer.Option(help="Factor on the numbers of configurations.")] = 1.0,
@@ -20,7 +22,9 @@ def make(
     from huefield.make_data import make as make_data
 
     with make_progress() as report:
-        data = make_data(out, seed=seed, level=level, workers=workers, scale=scale, resume=resume, report=report)
+        data = make_data(
+            out, seed=seed, level_of_theory=level_of_theory, workers=workers, scale=scale, resume=resume, report=report
+        )
     for name, block in data.blocks.items():
         typer.echo(f"{name:>15}: {len(block)} structures")
     failed = {name: unit["failed"] for name, unit in data.provenance["units"].items() if "failed" in unit}

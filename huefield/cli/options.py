@@ -1,4 +1,4 @@
-"""Options of the command line that are settings of a configuration: each default and each help text is said once."""
+"""Options of the command line that are settings of a configuration: each default and each help text is written once."""
 
 import inspect
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, heard even while XLA compiles.
+"""Ctrl-C and SIGTERM, handled even while XLA compiles.
 
 Python runs signal handlers in the main thread, which compiled code may keep busy for minutes. The interpreter however
 writes the number of each signal into a pipe at once (``signal.set_wakeup_fd``). A thread reads the pipe and ends the
@@ -24,9 +24,9 @@ from huefield.support.cleanup import clean_up
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 SECONDS_TO_ANSWER = 0.5
-"""How long the main thread has to run its signal handler before it counts as busy in C++."""
+"""Time limit for the main thread to run its signal handler before it counts as busy in C++."""
 SECONDS_TO_END = 5.0
-"""How long the main thread has to unwind: an exception may get lost in a callback of the garbage collector."""
+"""Time limit for the main thread to unwind: an exception may get lost in a callback of the garbage collector."""
 
 
 class Interrupted(SystemExit):
@@ -39,8 +39,8 @@ class Interrupted(SystemExit):
 class StopRequest:
     """Says whether SIGINT or SIGTERM came. Work that can be resumed asks after each step.
 
-    Before the first question there is nothing to save, so a signal ends the program at once. After it, a signal waits
-    for the next question; a second signal ends the program at once.
+    Before the first call there is nothing to save, so a signal ends the program at once. After it, a signal waits
+    for the next call; a second signal ends the program at once.
     """
 
     def __init__(self, when: str) -> None:
@@ -56,7 +56,7 @@ class StopRequest:
         self._begun = False
 
     def announce(self) -> None:
-        """Tell the user that a signal was heard."""
+        """Tell the user that a signal was handled."""
         typer.echo(f"Stopping {self.when}; repeat to stop at once", err=True)
 
     @property

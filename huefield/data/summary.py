@@ -210,7 +210,9 @@ def _energy_hints(ratio: float) -> Iterator[UnitHint]:
         text = f"energies look like {unit}, not eV{unless}: they are as large as all-electron energies in {unit}"
         yield UnitHint("energies", unit, text, certain=impossible)
     if impossible and not units:
-        yield UnitHint("energies", None, "energies are lower than all electrons have in eV", certain=True)
+        yield UnitHint(
+            "energies", None, "energies are below the all-electron (Thomas-Fermi) energy in eV", certain=True
+        )
 
 
 def thomas_fermi_hartree(block: Block) -> Float[np.ndarray, " n"]:

@@ -45,9 +45,7 @@ def fit_calibration(
     """
     found = {"energies": predictions.observed_energies(), "forces": predictions.observed_forces()}
     if not any(found.values()):
-        raise HuefieldError(
-            "there is nothing to calibrate with: no energy and no force was both predicted and observed"
-        )
+        raise HuefieldError("no data for a calibration: no energy and no force was both predicted and observed")
     fits: dict[str, CalibrationConfig | None] = {}
     remarks = []
     for name, observed in found.items():

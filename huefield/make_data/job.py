@@ -42,7 +42,7 @@ def make(
     out: Path,
     *,
     seed: int = 0,
-    level: str = "gfn2-xtb",
+    level_of_theory: str = "gfn2-xtb",
     workers: int = 1,
     scale: float = 1.0,
     resume: bool = True,
@@ -57,7 +57,7 @@ def make(
     Args:
         out: output folder.
         seed: seed of all random choices.
-        level: level of theory of the labels.
+        level_of_theory: level of theory of the labels.
         workers: number of processes.
         scale: factor on the numbers of configurations.
         resume: keep finished units of an interrupted run instead of starting anew.
@@ -66,12 +66,17 @@ def make(
     """
     if not scale > 0:
         raise HuefieldError(f"scale must be positive, but is {scale}")
-    oracle, scaled = oracle_of(level), plan.scaled(scale)
-    request = {"seed": seed, "level": level, "plan": scaled.model_dump(mode="json"), "labels": oracle.provenance()}
+    oracle, scaled = oracle_of(level_of_theory), plan.scaled(scale)
+    request = {
+        "seed": seed,
+        "level": level_of_theory,
+        "plan": scaled.model_dump(mode="json"),
+        "labels": oracle.provenance(),
+    }
     work = _work_folder(out, request, resume)
     sampled = _sample(work, scaled, seed, workers, report)
     structures, splits, num_alike = _split(sampled, scaled, seed)
-    labelled = _label(work, structures, scaled, level, workers, report)
+    labelled = _label(work, structures, scaled, level_of_theory, workers, report)
     kept = [structure for unit in labelled for structure in unit.structures]
     split_of = {_key(structure): split for structure, split in zip(structures, splits, strict=True)}
     by_split = {name: [s for s in kept if split_of[_key(s)] == name] for name in SPLITS}
@@ -79,7 +84,9 @@ def make(
     data = SplitData.from_structures(
         by_split,
         atom_energies={z: oracle.atom_energy(z) for z in sorted({int(z) for s in kept for z in s.atomic_numbers})},
-        provenance={"command": f"huefield data make OUT --level '{level}' --seed {seed} --scale {scale:g}"}
+        provenance={
+            "command": f"huefield data make OUT --level-of-theory '{level_of_theory}' --seed {seed} --scale {scale:g}"
+        }
         | request
         | _provenance(sampled)
         | {"counts": {name: len(items) for name, items in by_split.items()}, "dropped": dropped},
@@ -148,10 +155,10 @@ def _split(sampled: dict[str, UnitResult], plan: SamplingPlan, seed: int) -> tup
 
 
 def _label(
-    work: Path, structures: list[Structure], plan: SamplingPlan, level: str, workers: int, report: OnProgress
+    work: Path, structures: list[Structure], plan: SamplingPlan, level_of_theory: str, workers: int, report: OnProgress
 ) -> list[UnitResult]:
     """Label the structures, in their order."""
-    oracle = oracle_of(level)
+    oracle = oracle_of(level_of_theory)
     starts = range(0, len(structures), FRAMES_PER_LABEL_UNIT)
     paths = [work / "labels" / f"{start:06d}.npz" for start in starts]
     tasks: list[Task] = []

@@ -177,11 +177,11 @@ LEVELS: dict[str, Callable[[], AbstractOracle]] = {"gfn2-xtb": TbliteOracle, "wb
 """Oracles by level of theory."""
 
 
-def oracle_of(level: str) -> AbstractOracle:
+def oracle_of(level_of_theory: str) -> AbstractOracle:
     """Create the oracle of a level of theory."""
-    if level not in LEVELS:
-        raise HuefieldError(f"unknown level of theory {level!r}; known are {', '.join(LEVELS)}")
-    return LEVELS[level]()
+    if level_of_theory not in LEVELS:
+        raise HuefieldError(f"unknown level of theory {level_of_theory!r}; known are {', '.join(LEVELS)}")
+    return LEVELS[level_of_theory]()
 
 
 def _pyscf_gradient(field: Any) -> Float[np.ndarray, "N 3"]:

@@ -1,1 +1,1 @@
-"""Configuration, files, checks and figures: nothing of the field."""
+"""Configuration, files, checks and figures: nothing specific to force fields."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 _pending: dict[object, Callable[[], None]] = {}
-"""What open blocks would leave behind; a process has one set of temporary files."""
+"""Clean-up functions of open blocks; a process has one set of temporary files."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Errors that a user can mend, and the structures that no model can predict."""
+"""Errors that a user can fix, and the structures that no model can predict."""
 
 
 class HuefieldError(ValueError):

@@ -42,7 +42,7 @@ class CheckpointError(HuefieldError):
 
 @dataclass(frozen=True)
 class RunPosition:
-    """How far a run is."""
+    """Progress of a run."""
 
     stage: int = 0
     step: int = 0

@@ -147,7 +147,10 @@ def _outliers(name: str, part: Part, labels: _Labels) -> Iterator[_Finding]:
     usual_force, usual_energy = _median(force), _median(np.abs(deviation))
     impossible = (
         (force > IMPOSSIBLE_FORCE, lambda i: f"a force of {force[i]:.3g} eV/Å"),
-        (np.abs(law) > IMPOSSIBLE_ENERGY, lambda i: f"an energy {law[i]:.3g} times that of all its electrons"),
+        (
+            np.abs(law) > IMPOSSIBLE_ENERGY,
+            lambda i: f"an energy {law[i]:.3g} times the all-electron (Thomas-Fermi) energy",
+        ),
     )
     unusual = (
         (

@@ -103,7 +103,7 @@ class Layout:
         return not self.several_processes or len(np.unique(multihost_utils.process_allgather(np.array(number)))) == 1
 
     def agreed(self, wanted: bool) -> bool:
-        """Whether any process wants it; waits for all of them."""
+        """Logical OR over all processes (collective)."""
         return bool(np.any(multihost_utils.process_allgather(np.array(wanted)))) if self.several_processes else wanted
 
 

@@ -1,4 +1,4 @@
-"""What people have, for :func:`huefield.train`: presets, files, ``Atoms``, single settings."""
+"""Inputs of :func:`huefield.train`: presets, files, ``Atoms``, single settings."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ def _data(
     """The configuration of the data; split and reader of a configuration of files are kept."""
     if isinstance(data, FileData | BundledData):
         if validation is not None:
-            raise HuefieldError("name the validation data in the configuration of the data, not beside it")
+            raise HuefieldError("validation= cannot be combined with a data configuration: set its key validation")
         return data.model_dump(mode="json")
     settings = dict(known) if isinstance(known, Mapping) and known.get("kind", "files") == "files" else {}
     if data is not None:
@@ -144,7 +144,7 @@ def _kept(atoms: Iterable[Atoms], store: Path, on_remark: OnRemark) -> Path:
     """A store with these structures; its path is absolute, so that the run can be resumed from another folder."""
     path, given = store.absolute(), joined(list(read_atoms(atoms, on_remark=on_remark)), "atoms")
     if path.exists() and not _is_ours(path):
-        raise HuefieldError(f"{path} is in the way: choose another folder with out=")
+        raise HuefieldError(f"{path} exists and was not written by huefield.train: choose another folder with out=")
     if not path.exists() or not _has_run(path.parent):
         return _written(given, path)
     kept = Store.open(path)

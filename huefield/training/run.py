@@ -84,7 +84,7 @@ class Setting:
     report: OnTrainingEvent = lambda event: None
     should_stop: Callable[[], bool] = lambda: False
     on_saved: Callable[[], None] = lambda: None
-    """Is called after each checkpoint."""
+    """Called after each checkpoint."""
     diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str] = lambda *_: ""
     """Explains why the last batches of a member failed."""
     strategy: Strategy = "auto"

@@ -337,7 +337,7 @@ def test_bad_requests_are_refused_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="scale must be positive, but is 0"):
         make(tmp_path, scale=0.0)
     with pytest.raises(ValueError, match="unknown level of theory"):
-        make(tmp_path, level="hf")
+        make(tmp_path, level_of_theory="hf")
     assert not list(tmp_path.iterdir())
 
 
@@ -360,7 +360,7 @@ def test_made_data_are_labelled_split_and_documented(made: Path) -> None:
     assert sum(data.provenance["counts"].values()) == sampled - dropped
     assert set(data.blocks["test_reactions"].groups) == {"reaction: malonaldehyde hydrogen transfer"}
     assert all(group.endswith(("1500 K", "2000 K")) for group in data.blocks["test_hot"].groups)
-    assert data.provenance["command"] == "huefield data make OUT --level 'gfn2-xtb' --seed 3 --scale 1"
+    assert data.provenance["command"] == "huefield data make OUT --level-of-theory 'gfn2-xtb' --seed 3 --scale 1"
     assert data.provenance["versions"]["ase"]
     assert data.atom_energies[8] == TbliteOracle().atom_energy(8)
     one = data.blocks["train"][0]
@@ -396,7 +396,7 @@ def test_starting_anew_forgets_finished_units_and_dft_labels_the_same_way(tmp_pa
     plan = SamplingPlan(molecules=("water",), modes_per_molecule=1, **none)
     (tmp_path / "work" / "samples").mkdir(parents=True)
     (tmp_path / "work" / "samples" / "molecule_water.npz").write_bytes(b"half a file")
-    data = make(tmp_path, level="wb97x/6-31g(d)", plan=plan, resume=False)
+    data = make(tmp_path, level_of_theory="wb97x/6-31g(d)", plan=plan, resume=False)
     energies = np.concatenate([block.energy for block in data.blocks.values()])
     assert data.provenance["labels"]["program"] == "pyscf"
     assert data.atom_energies[1] == pytest.approx(-13.5872, abs=1e-3)
@@ -414,7 +414,7 @@ def test_command_prints_counts_and_what_was_left_out(
 
     def pretend(out: Path, **options: object) -> object:
         assert options.pop("report") is not None
-        assert options == {"seed": 1, "level": "gfn2-xtb", "workers": 2, "scale": 0.5, "resume": False}
+        assert options == {"seed": 1, "level_of_theory": "gfn2-xtb", "workers": 2, "scale": 0.5, "resume": False}
         return data
 
     monkeypatch.setattr(package, "make", pretend)

@@ -40,7 +40,7 @@ def test_good_labels_pass_without_a_word(tmp_path: Path) -> None:
     ("energy", "forces", "message"),
     [
         (1 / KCAL_PER_MOL_EV, 1 / KCAL_PER_MOL_EV, "energies look like kcal/mol"),
-        (1e4, 1.0, "energies are lower than all electrons have in eV"),
+        (1e4, 1.0, "energies are below the all-electron \\(Thomas-Fermi\\) energy in eV"),
     ],
 )
 def test_other_units_stop_training(energy: float, forces: float, message: str, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_one_impossible_force_stops_training_and_names_the_frame(tmp_path: Path)
 def test_one_impossible_energy_stops_training_and_names_the_frame(tmp_path: Path) -> None:
     frames = waters(20)
     scaled(frames[3], 1e5)
-    with pytest.raises(HuefieldError, match=r"frame 3 of .*train\.xyz has an energy 7.*e\+04 times that of all its"):
+    with pytest.raises(HuefieldError, match=r"frame 3 of .*train\.xyz has an energy 7.*e\+04 times the all-electron"):
         list(label_warnings(parts_of(frames, tmp_path)))
 
 

@@ -139,7 +139,7 @@ class TestResolved:
     def test_a_configuration_of_data(self, data: Path) -> None:
         given = FileData(train=("a.xyz",), validation=("b.xyz",))
         assert resolved("tiny", given, None, (), Path("run")).data == given
-        with pytest.raises(HuefieldError, match="name the validation data in the configuration of the data"):
+        with pytest.raises(HuefieldError, match="cannot be combined with a data configuration: set its key"):
             resolved("tiny", given, "c.xyz", (), Path("run"))
 
     def test_settings_by_place_and_by_name(self, data: Path) -> None:
@@ -170,7 +170,7 @@ class TestResolved:
         from huefield.data.convert import convert
 
         store = convert([data], tmp_path / "run" / "structures.hues").path
-        with pytest.raises(HuefieldError, match="is in the way: choose another folder"):
+        with pytest.raises(HuefieldError, match="exists and was not written by huefield"):
             train("tiny", "run", data=waters(4))
         assert store.exists()
 

@@ -52,7 +52,7 @@ Fractions: TypeAlias = Annotated[dict[str, float], AfterValidator(checked_fracti
 
 
 class SplitOrigin(FrozenConfig):
-    """How a split was made."""
+    """Origin of a split."""
 
     method: str = Field(description="the maker: random, group, formula, official, file")
     key_data: tuple[int, ...] = Field((), description="words of the random key")

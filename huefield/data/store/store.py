@@ -182,7 +182,7 @@ def read_manifest(folder: Path) -> Manifest:
     if folder.is_file():
         raise StoreError(f"{folder} is a file, but a store is a folder: make one with `huefield data convert`")
     if not folder.is_dir():
-        raise StoreError(f"there is no store at {folder}" + _what_there_is(folder))
+        raise StoreError(f"there is no store at {folder}" + _advice(folder))
     if not file.is_file():
         raise StoreError(
             f"{folder} is not a huefield store: it has no manifest.json; make one with `huefield data convert`"
@@ -207,8 +207,8 @@ def read_manifest(folder: Path) -> Manifest:
         raise StoreError(explain(error, str(file))) from error
 
 
-def _what_there_is(folder: Path) -> str:
-    """Where an interrupted conversion left the store; the end of a sentence."""
+def _advice(folder: Path) -> str:
+    """Advice after an interrupted conversion; completes a message."""
     if (replaced_path(folder) / MANIFEST).is_file():
         return (
             f": a conversion that replaces it was interrupted, and the store is at {replaced_path(folder)}; run the "
