@@ -1,4 +1,4 @@
-"""What the paper's setting costs: time of its training steps here, their arithmetic, and what that means for a GPU.
+"""Cost of the paper's setting: time of its training steps here, their arithmetic, and an estimate for a GPU.
 
 python benchmarks/cost.py        writes benchmarks/results/cost.json; on an otherwise idle machine
 
@@ -28,12 +28,12 @@ from huefield.core import pairwise  # noqa: E402
 
 REPEATS = 9
 STEPS = {"squared error": 2_000_000, "likelihood": 5_000_000}
-"""Of a member; vanilla has all 7 million with squared errors."""
+"""Steps of a member; vanilla has all 7 million with squared errors."""
 MEMBERS = 5
 GPU, PEAK_TFLOPS = "RTX 3090", 35.6
 """In single precision, by its data sheet."""
 SHARES = (0.05, 0.3)
-"""Of its peak that such a program may reach: assumed, not measured."""
+"""Share of its peak that such a program may reach: assumed, not measured."""
 PAPER_DAYS = 7.0
 """[J23]: "up to 7 days" for a member on this GPU."""
 

@@ -91,7 +91,7 @@ def against_ase(structures: list[Structure], together: int) -> dict[str, Any]:
 
 
 def shapes(structures: list[Structure], per_batch: int, buckets: int, epochs: int) -> dict[str, Any]:
-    """How many shapes the batches of some epochs have, and how full they are."""
+    """Number of shapes that the batches of some epochs have, and their filling."""
     block = block_of(structures)
     most = most_neighbours(block, CUTOFF_ANGSTROM)
     bucket = slot_buckets(block.sizes, most, buckets)
@@ -146,7 +146,7 @@ def batch_rate(structures: list[Structure], per_batch: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure everything."""
+    """Run all measurements."""
     if not DATA.exists():
         sys.exit(f"{DATA} does not exist: set HUEFIELD_DATA to the folder with the reference data")
     water, ani = load("water_pbe0/train.xyz", ":8"), load("ani1x/ani1x_800.xyz", ":")

@@ -1,4 +1,4 @@
-"""What predictions for whole data sets cost beside the bare compiled program on the same structures.
+"""Cost of predictions for whole data sets relative to the bare compiled program on the same structures.
 
 python benchmarks/predicting.py [--features 64] [--members 5] [--structures 3000]
 
@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results" / "predicting.json"
 
 
 def seconds(job: Callable[[], object]) -> float:
-    """Of one run."""
+    """Seconds and structures of one run."""
     begin = time.perf_counter()
     job()
     return time.perf_counter() - begin

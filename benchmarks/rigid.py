@@ -1,4 +1,4 @@
-"""What it is worth to take rigid motions off the noise of forces: true forces have no net force and no net torque.
+"""Effect of removing rigid motions from the force noise: true forces have no net force and no net torque.
 
 python benchmarks/rigid.py FOLDER     that of ``huefield reproduce table``; writes benchmarks/results/rigid.json
 
@@ -36,7 +36,7 @@ FORMS = ("as it is", "projected", "as it is, more noise", "projected, more noise
 
 
 def nll(error: np.ndarray, covariance: np.ndarray) -> float:
-    """Of a Gaussian."""
+    """Log densities of a Gaussian with and without rigid motions."""
     lower = np.linalg.cholesky(covariance)
     scaled = np.linalg.solve(lower, error)
     return float(0.5 * scaled @ scaled + np.log(np.diag(lower)).sum() + 0.5 * len(error) * np.log(2 * np.pi))

@@ -1,4 +1,4 @@
-"""Which settings of training buy most: one member on AcAc at 300 K, one setting changed at a time.
+"""Effect of single settings of training: one member on AcAc at 300 K, one setting changed at a time.
 
 python benchmarks/settings.py [--only NAME ...] [--core N]     trains what is not trained yet
 python benchmarks/settings.py --draw                           draws what is there

@@ -1,4 +1,4 @@
-"""How long a PaiNN training step waits for its next batch; one run, JSON on standard output.
+"""Time that a PaiNN training step waits for its next batch; one run, JSON on standard output.
 
 Run it with `python benchmarks/stall.py`. Batches of 64 structures of the bundled data are packed from memory, with
 their neighbours, in a background thread, while the compiled step (64 features) runs on both cores. The rate of batches

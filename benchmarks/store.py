@@ -42,7 +42,7 @@ class Contestant(Protocol):
 
 
 class Hdf5:
-    """The rival."""
+    """HDF5 columns, read and written with h5py."""
 
     def __init__(self, path: Path) -> None:
         self._file = h5py.File(path, "r")
@@ -77,7 +77,7 @@ def synthetic(structures: int, *, rng: np.random.Generator) -> Iterator[Block]:
 
 
 def write_store(path: Path, blocks: list[Block]) -> None:
-    """Our store."""
+    """The packed store of huefield."""
     with StoreWriter(path, Provenance(huefield="benchmark", precision="float32", sources=())) as writer:
         for block in blocks:
             writer.append(block)

@@ -1,4 +1,4 @@
-"""What studies of many trainings share: the command line, and results that are kept one by one."""
+"""Code of studies of many trainings: the command line, and results that are saved one by one."""
 
 import argparse
 import json

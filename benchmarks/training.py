@@ -1,4 +1,4 @@
-"""What ``huefield train`` costs beyond the compiled step, and what members cost beyond one.
+"""Cost of ``huefield train`` beyond the compiled step, and of members beyond one.
 
 python benchmarks/training.py [--steps N] [--features F] [--rounds N] [--out FILE]
 
@@ -91,7 +91,7 @@ class BareStep:
         self.program, self.states, self.batch = bare_program(data, features, members)
 
     def seconds(self, steps: int) -> float:
-        """Of a step, on average over some."""
+        """Mean seconds of a step."""
         import jax
 
         begin = time.perf_counter()
@@ -185,7 +185,7 @@ def measured(name: str, data: Path, features: int, steps: int, cache: Path, core
 
 
 def seconds(process: Any) -> float:
-    """What a process has found."""
+    """Measurements of one process."""
     out, _ = process.communicate()
     if process.returncode:
         sys.exit(f"a job has failed: {process.args}")

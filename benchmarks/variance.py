@@ -1,4 +1,4 @@
-"""What keeps mean and variance from harming each other: one member, one precaution left out at a time.
+"""Precautions that keep mean and variance from harming each other: one member, one precaution left out at a time.
 
 python benchmarks/variance.py [--data acac|mixed] [--only NAME ...] [--core N]     trains what is not trained yet
 python benchmarks/variance.py --draw                                               draws what is there

@@ -52,7 +52,7 @@ def collect(jobs: list[str], peer: Path | None, rounds: int, quick: bool) -> Ite
 
 
 def best(record: Record) -> str:
-    """Of each variant of a sample, in words."""
+    """The best figure of each variant of a sample, in words."""
     return "milliseconds: " + ", ".join(f"{name} {min(s) * 1e3:.2f}" for name, s in record.sample.seconds.items())
 
 

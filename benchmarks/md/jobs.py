@@ -1,4 +1,4 @@
-"""What is measured, how long, and what a worker tells of it."""
+"""The jobs, their lengths, and the records of a worker."""
 
 import argparse
 import dataclasses
@@ -11,18 +11,18 @@ from measure import memory_mb
 
 SKINS_ANGSTROM = (0.0, 0.2, 0.4, 0.8)
 FEW_STEPS = 1000
-"""Of the long run: by then everything must be compiled and allocated."""
+"""Steps of the long run after which everything must be compiled and allocated."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Some dynamics."""
+    """One kind of dynamics."""
 
     kind: Literal["molecule", "box", "skins", "long"]
     system: str
     """A case of ``benchmarks/painn/cases.py``, or ``ethanol``."""
     steps: int
-    """Of a block, which is timed as a whole: neighbours are searched in some steps only."""
+    """Steps of a block, which is timed as a whole: neighbours are searched in some steps only."""
     blocks: int
     quick_steps: int
     quick_blocks: int = 1
@@ -47,12 +47,12 @@ ATOMS = {"box-192": 192, "box-1536": 1536, "box-12288": 12288}
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What one process found."""
+    """Measurements of one process."""
 
     seconds: dict[str, list[float]]
     """For a step of each variant: the mean of each block."""
     figures: dict[str, float]
-    """Whatever else a job is about."""
+    """Further figures of the job."""
     peak_mb: float
     """The most that the process ever had resident."""
 

@@ -23,21 +23,21 @@ TIMESTEP_FS = 0.5
 
 
 class HasForces(Protocol):
-    """What dynamics need of a calculator."""
+    """The interface of a calculator that dynamics need."""
 
     def get_forces(self, atoms: Atoms) -> np.ndarray:
         """Forces [eV/Å]."""
 
 
 class Springs:
-    """Asks a model, and then gives the forces of springs."""
+    """A calculator that runs a model, and returns the forces of springs."""
 
     def __init__(self, model: HasForces | None, rest: np.ndarray) -> None:
         self.model = model
         self.rest = rest
 
     def get_forces(self, atoms: Atoms) -> np.ndarray:
-        """Of the springs [eV/Å]."""
+        """Forces of the springs [eV/Å]."""
         if self.model is not None:
             self.model.get_forces(atoms)
         return STIFFNESS_EV_PER_ANGSTROM2 * (self.rest - atoms.positions)

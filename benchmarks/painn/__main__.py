@@ -95,7 +95,7 @@ def collect(jobs: list[Job], peer: Path | None, rounds: int, quick: bool) -> Ite
 
 
 def best(record: Record) -> str:
-    """Of a sample, in words."""
+    """The best figure of a sample, in words."""
     return f"{min(record.sample.seconds) * 1e3:.1f} ms, {record.sample.peak_mb:.0f} MB"
 
 

@@ -1,4 +1,4 @@
-"""Where the two sides run: their Python environments and what is set in them."""
+"""The Python environments of the two sides, and their environment variables."""
 
 import os
 import subprocess

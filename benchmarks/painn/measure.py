@@ -1,4 +1,4 @@
-"""What both workers share: what a job is, two cores, a clock and the memory of the process."""
+"""Code of both workers: the job, two cores, a clock and the memory of the process."""
 
 import argparse
 import dataclasses
@@ -22,11 +22,11 @@ class Job:
     system: str
     features: int
     noise: Literal["colored", "vanilla"] = "colored"
-    """Of our side; SchNetPack has no noise model."""
+    """Noise model of our side; SchNetPack has none."""
 
     @property
     def name(self) -> str:
-        """As it is called on the command line and in the results."""
+        """Name on the command line and in the results."""
         return "_".join((self.kind, self.system, str(self.features), self.noise))
 
     @classmethod
@@ -38,10 +38,10 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Sample:
-    """What one process found."""
+    """Measurements of one process."""
 
     seconds: list[float]
-    """Of each repetition."""
+    """Seconds of each repetition."""
     atoms: int
     pairs: int
     resident_before_mb: float

@@ -123,7 +123,7 @@ def measure(job: Job, repeats: int) -> Sample:
 
 
 def runs_of(job: Job, batch: Batch) -> tuple[Callable[[], None], Callable[[], None] | None]:
-    """What to repeat for a job, and where there is one its variant with checks."""
+    """The function to repeat for a job, and its variant with checks if there is one."""
     if job.kind == "train":
         return Training(job, batch), None
     if job.kind == "inference":

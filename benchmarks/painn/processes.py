@@ -52,7 +52,7 @@ def peer_or_none() -> Path | None:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were taken on."""
+    """The machine that the figures were measured on."""
     models = [
         line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
     ]

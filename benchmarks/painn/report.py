@@ -20,7 +20,7 @@ GROWTH = tuple(Job("inference", f"water-{repetitions}", 64) for repetitions in (
 COMPILE = (Job("compile", "molecules", 256),)
 
 TIMES_FASTER = dict(zip((job.name for job in SHARED), (3.0, 1.5, 4.0, None, 5.0), strict=True))
-"""What is promised against SchNetPack as installed."""
+"""Targets relative to SchNetPack as installed."""
 LABELS = {
     "train": "training step, 64 × 15 atoms",
     "inference": "inference, 64 × 15 atoms",
@@ -79,7 +79,7 @@ class Summary:
 
     @property
     def growth_mb(self) -> float:
-        """What the job itself added to the process."""
+        """Memory that the job added to the process."""
         return self.peak_mb - self.resident_before_mb
 
 
@@ -272,7 +272,7 @@ def times_table(found: Summaries) -> str:
 
 
 def promises_table(found: Summaries, promises: list[Check]) -> str:
-    """What was promised, and whether it is kept."""
+    """The targets, and whether they are met."""
     rows = [promise(check, quiet(found)) for check in promises]
     return "\n".join(["| | measured | aim | |", "|---|---|---|---|", *rows]) + "\n"
 

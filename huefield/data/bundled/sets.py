@@ -92,11 +92,6 @@ def bundled_levels_of_theory() -> tuple[str, ...]:
     return tuple(name for name in ("gfn2-xtb", "wb97x/6-31g(d)") if _resource(name).is_file())
 
 
-def bundled_splits(*, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) -> tuple[str, ...]:
-    """Names of the splits of a bundled data set."""
-    return tuple(bundled(level_of_theory=level_of_theory).blocks)
-
-
 def load_bundled(split: str, *, level_of_theory: str = DEFAULT_LEVEL_OF_THEORY) -> Block:
     """The structures of one split of a bundled data set: reactive molecules of H, C, N and O."""
     return bundled(level_of_theory=level_of_theory).block(split)
