@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from huefield.data.convert import read_any
-from huefield.data.readers.base import Fault, LeftOut, Remark
+from huefield.data.readers.base import Fault, LeftOut, Remark, reader_option
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
 from huefield.data.summary import DataSummary, Distribution, describe, summarise
@@ -42,7 +42,7 @@ class Info:
         if self.left_out:
             count, reason = sum(part.count for part in self.left_out), self.left_out[0].reason
             lines.append(f"left out          {count} by the reader: {reason}")
-        lines += [f"remark            {remark}" for remark in self.remarks]
+        lines += [f"remark            {remark.advised(reader_option)}" for remark in self.remarks]
         if self.faults:
             lines.append(f"bad frames        {len(self.faults)}, the first: {self.faults[0]}")
         return lines

@@ -10,7 +10,7 @@ from ase import Atoms
 from huefield.core.structure import joined
 from huefield.data.dataset import Part, open_part
 from huefield.data.readers.ase_files import AseReader
-from huefield.data.readers.base import Remark, warn_of
+from huefield.data.readers.base import Remark, reader_option, warn_of
 from huefield.data.readers.detect import ReaderConfig, read_atoms
 from huefield.data.runs import is_run, part_of_run
 from huefield.support.errors import HuefieldError
@@ -63,7 +63,7 @@ def _atoms_part(atoms: list[Atoms], reader: ReaderConfig | None) -> Part:
 def _labelled(part: Part, remarks: Sequence[Remark]) -> Part:
     """The part, with the remarks as warnings; an error that lists other names of labels if it has no labels."""
     if not any((block.has_energy | block.has_forces).any() for block in part.blocks()):
-        others = "".join(f". {remark}" for remark in remarks if remark.kind == "labels")
+        others = "".join(f". {remark.advised(reader_option)}" for remark in remarks if remark.kind == "labels")
         raise HuefieldError(f"no structure of {part.name} has an energy or forces{others}")
     for remark in remarks:
         warn_of(remark)

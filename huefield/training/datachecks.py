@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from huefield.core.units import HARTREE_EV
 from huefield.data.composition import formula_index
 from huefield.data.dataset import DataConfig, FileData, Part, Parts
-from huefield.data.readers.base import Remark
+from huefield.data.readers.base import Remark, reader_of_training
 from huefield.data.references import AtomicReferences
 from huefield.data.summary import IMPOSSIBLE_ENERGY, summarise, thomas_fermi_hartree
 from huefield.support.errors import HuefieldError
@@ -37,7 +37,7 @@ def require_usable(parts: Parts, remarks: Sequence[Remark] = ()) -> None:
         parts: the data.
         remarks: remarks of the readers, which may know other names of missing labels.
     """
-    others = "".join(f". {remark}" for remark in remarks if remark.kind == "labels")
+    others = "".join(f". {remark.advised(reader_of_training)}" for remark in remarks if remark.kind == "labels")
     for name in DECISIVE:
         if name not in parts:
             raise HuefieldError(f"the split has no part {name!r}, only {list(parts)}: rename one of them")

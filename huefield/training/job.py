@@ -24,7 +24,7 @@ from typing import Any
 import jax
 
 from huefield.data.dataset import Part
-from huefield.data.readers.base import Remark
+from huefield.data.readers.base import MixedLabelsError, Remark, reader_of_training
 from huefield.data.references import TAG, AtomicReferences, EnergyChunk, GivenReferences
 from huefield.data.runs import CONFIG, digest
 from huefield.model.ensemble import Ensemble
@@ -129,7 +129,10 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     layout, cutoff = Layout(len(members), config.mesh), cutoff_of(config)
     saved = None if config.start_from is None else load(config.start_from, dtype=config.precision)
     remarks: list[Remark] = []
-    parts = config.data.load(remarks.append)
+    try:
+        parts = config.data.load(remarks.append)
+    except MixedLabelsError as error:
+        raise error.advised(reader_of_training) from None
     require_usable(parts, remarks)
     config = with_elements(config, parts["train"], saved)
     if saved is not None:
@@ -137,7 +140,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     references = references_for(config, parts["train"], saved)
     prepared = {name: prepare(parts[name], cutoff, references) for name in DECISIVE}
     digests = {name: digest(parts[name]) for name in DECISIVE}
-    warnings = (f"warning: {remark}" for remark in remarks)
+    warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
     resumed = bool(checkpoints_in(folder / CHECKPOINTS))
     doubts = label_warnings(parts, config.data, resumed=resumed)
     for line in (*overview(parts, references, members), *warnings, *doubts):

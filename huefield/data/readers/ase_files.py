@@ -1,6 +1,7 @@
 """Any file that ASE reads, in ASE's conventions: eV, Å, stress positive under tension."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -107,7 +108,15 @@ class AseReader(FrozenConfig):
 
     def _names(self, source: str) -> LabelNames:
         keys = {"energy": self.energy_keys, "forces": self.forces_keys, "stress": self.stress_keys}
-        return LabelNames(source, cast(dict[LabelQuantity, tuple[str, ...]], keys))
+        return LabelNames(source, cast(dict[LabelQuantity, tuple[str, ...]], keys), self._given(source))
+
+    def _given(self, source: str) -> dict[str, Any]:
+        """Settings that are neither defaults nor evident from the name of the file."""
+        given = self.model_dump(mode="json", exclude_defaults=True)
+        with suppress(HuefieldError, OSError):
+            if self.ase_format is not None and ase_format_of(Path(source)) == self.ase_format:
+                del given["ase_format"]
+        return given
 
     def _structure(self, atoms: Atoms, labels: dict[LabelQuantity, Any], *, convention: bool = True) -> Structure:
         """The structure in eV and Å; ``convention`` says whether the source follows ASE's units."""

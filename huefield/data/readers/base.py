@@ -1,11 +1,12 @@
 """The results of readers: blocks of structures, faults and remarks."""
 
+import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import h5py
 import numpy as np
@@ -41,6 +42,41 @@ class UnreadableFileError(HuefieldError):
     """A file is damaged, or its layout is not what its reader expects; the message names the file and the place."""
 
 
+Advice: TypeAlias = Callable[[Mapping[str, Any]], str]
+"""Words settings of a reader in the way that the user of a command can give them."""
+
+
+def reader_option(settings: Mapping[str, Any]) -> str:
+    """Settings of a reader as an option of the commands that read files."""
+    return f"--reader '{json.dumps(settings)}'"
+
+
+def reader_of_training(settings: Mapping[str, Any]) -> str:
+    """Settings of a reader as an option of ``huefield train`` and as a key of its configuration."""
+    return f"--set 'data.reader={json.dumps(settings)}' (in a configuration: data: {{reader: {json.dumps(settings)}}})"
+
+
+class MixedLabelsError(UnreadableFileError):
+    """Frames of a file have a label under different names.
+
+    Args:
+        fault: the names and frames.
+        settings: settings of the reader that choose one name for each quantity.
+        advice: how to give settings.
+    """
+
+    def __init__(self, fault: str, settings: Mapping[str, Any], advice: Advice = reader_option) -> None:
+        super().__init__(
+            f"{fault}. Choose one name: {advice(settings)}; frames with the other name only then count as frames "
+            "without this label. Or rename the labels"
+        )
+        self._fault, self._settings = fault, settings
+
+    def advised(self, advice: Advice) -> "MixedLabelsError":
+        """The same error for the user of another command."""
+        return MixedLabelsError(self._fault, self._settings, advice)
+
+
 @dataclass(frozen=True)
 class LeftOut:
     """Structures that a reader left out by its own rule, such as rows without a label; they are not faults."""
@@ -64,6 +100,12 @@ class Remark:
     text: str
     frame: int | None = None
     """The first frame that it is about; None for the whole file."""
+    settings: Mapping[str, Any] | None = None
+    """Settings of the reader that find the labels; None for other remarks."""
+
+    def advised(self, advice: Advice) -> str:
+        """The remark, and how to give the settings."""
+        return f"{self}; to use it: {advice(self.settings)}" if self.settings else str(self)
 
     def __str__(self) -> str:
         return f"{self.source}{'' if self.frame is None else f', frame {self.frame}'}: {self.text}"
@@ -71,7 +113,7 @@ class Remark:
 
 def warn_of(remark: Remark) -> None:
     """Show a remark as a Python warning, which the CLI prints as one line."""
-    warnings.warn(str(remark), stacklevel=2)
+    warnings.warn(remark.advised(reader_option), stacklevel=2)
 
 
 Notify: TypeAlias = Callable[[LeftOut | Remark], None]

@@ -101,7 +101,7 @@ def xyz_images(path: Path) -> Iterator[Image | Fault]:
 def _number_of_atoms(count: str, where: str, *, first: bool) -> int:
     if not (count.isascii() and count.isdecimal()):
         cure = (
-            "is it an xyz file? If not, name its format in its suffix or with --reader"
+            "is it an xyz file? If not, give it the suffix of its format"
             if first
             else "this frame or the one before is damaged, and later frames cannot be found"
         )

@@ -4,7 +4,6 @@ The first frame with a label decides; a later frame with the label under another
 usually stand for two methods. Names that could be labels, but are not looked for, are listed in a remark.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -12,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from ase import Atoms
 
-from huefield.data.readers.base import Remark, UnreadableFileError
+from huefield.data.readers.base import MixedLabelsError, Remark
 
 LabelQuantity: TypeAlias = Literal["energy", "forces", "stress"]
 SEARCHED_FRAMES = 100
@@ -44,10 +43,13 @@ class LabelNames:
     Args:
         source: the file, for messages.
         keys: names to look for by quantity, the first that a frame has wins.
+        settings: all settings of the reader, which advice keeps.
     """
 
-    def __init__(self, source: str, keys: Mapping[LabelQuantity, tuple[str, ...]]) -> None:
-        self._source, self._keys = source, keys
+    def __init__(
+        self, source: str, keys: Mapping[LabelQuantity, tuple[str, ...]], settings: Mapping[str, Any] | None = None
+    ) -> None:
+        self._source, self._keys, self._settings = source, keys, settings or {}
         self._chosen: dict[LabelQuantity, _Choice] = {}
         self._others: dict[LabelQuantity, dict[str, None]] = {"energy": {}, "forces": {}}
         self._searched = 0
@@ -55,26 +57,32 @@ class LabelNames:
     def find(self, atoms: Atoms, frame: int) -> dict[LabelQuantity, Any]:
         """The labels of a frame; raises if an earlier frame has one of them under another name."""
         entries = frame_entries(atoms)
-        found: dict[LabelQuantity, Any] = {}
-        for quantity, names in self._keys.items():
-            name = next((name for name in names if name in entries), None)
-            if name is not None:
-                self._require_one_name(quantity, _Choice(name, frame))
-                found[quantity] = entries[name]
+        first = {
+            quantity: next((name for name in keys if name in entries), None) for quantity, keys in self._keys.items()
+        }
+        names = {quantity: name for quantity, name in first.items() if name is not None}
+        self._require_one_name(names, frame)
         if self._searched < SEARCHED_FRAMES and not {"energy", "forces"} <= self._chosen.keys():
             self._searched += 1
             for quantity, name in _possible_labels(entries, len(atoms)):
                 self._others[quantity][name] = None
-        return found
+        return {quantity: entries[name] for quantity, name in names.items()}
 
-    def _require_one_name(self, quantity: LabelQuantity, choice: _Choice) -> None:
-        first = self._chosen.setdefault(quantity, choice)
-        if first.name != choice.name:
-            raise UnreadableFileError(
-                f"{self._source}: the {quantity} label is {first.name!r} in frame {first.frame}, but {choice.name!r} "
-                f"in frame {choice.frame}; choose one, {selecting({f'{quantity}_keys': [first.name]})}, or "
-                "rename the labels"
-            )
+    def _require_one_name(self, names: Mapping[LabelQuantity, str], frame: int) -> None:
+        faults = []
+        for quantity, name in names.items():
+            first = self._chosen.setdefault(quantity, _Choice(name, frame))
+            if first.name != name:
+                faults.append(
+                    f"the {quantity} label is {first.name!r} in frame {first.frame}, but {name!r} in frame {frame}"
+                )
+        if faults:
+            chosen = {quantity: choice.name for quantity, choice in self._chosen.items()}
+            raise MixedLabelsError(f"{self._source}: {'; '.join(faults)}", self._selecting(chosen))
+
+    def _selecting(self, names: Mapping[LabelQuantity, str]) -> dict[str, Any]:
+        """Settings of the reader with one name for each of these quantities."""
+        return {"kind": "ase", **self._settings, **{f"{quantity}_keys": [name] for quantity, name in names.items()}}
 
     def remark(self) -> Remark | None:
         """Names under which the frames may hold energies or forces, if they have none under the known names."""
@@ -86,14 +94,8 @@ class LabelNames:
             f"no {quantity} under {' or '.join(self._keys[quantity])}, but there is {', '.join(names[:SHOWN_NAMES])}"
             for quantity, names in likely.items()
         ]
-        chosen = {f"{quantity}_keys": [names[0]] for quantity, names in likely.items()}
-        return Remark(self._source, "labels", f"{'; '.join(texts)}; to use it: {selecting(chosen)}")
-
-
-def selecting(settings: Mapping[str, object]) -> str:
-    """The option and the configuration key that choose settings of the reader for ASE files."""
-    text = json.dumps({"kind": "ase", **settings})
-    return f"--reader '{text}' (in a training configuration: data: {{reader: {text}}})"
+        settings = self._selecting({quantity: names[0] for quantity, names in likely.items()})
+        return Remark(self._source, "labels", "; ".join(texts), settings=settings)
 
 
 def _possible_labels(entries: Mapping[str, Any], atoms: int) -> Iterator[tuple[LabelQuantity, str]]:

@@ -56,7 +56,7 @@ def read_reference(path: Path, keys: PredictionKeys) -> Reference:
         raise HuefieldError(f"{path} has no structures that can be used as a reference: {faults[0]}")
     structures = joined(blocks, str(path))
     if not (structures.has_energy.any() or structures.has_forces.any()):
-        others = "; ".join(remark.text.partition("; to use")[0] for remark in remarks if remark.kind == "labels")
+        others = "; ".join(remark.text for remark in remarks if remark.kind == "labels")
         wanted = others or f"none of its structures has {', '.join((*keys.reference_energy, *keys.reference_forces))}"
         raise HuefieldError(
             f"{path} has no reference values: {wanted}; name them, for instance "

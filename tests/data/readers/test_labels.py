@@ -8,7 +8,7 @@ from ase import Atoms
 from ase.build import molecule
 
 from huefield.data.readers.ase_files import AseReader
-from huefield.data.readers.base import Remark, UnreadableFileError
+from huefield.data.readers.base import MixedLabelsError, Remark, UnreadableFileError, reader_of_training, reader_option
 from huefield.data.readers.detect import read, read_atoms
 
 
@@ -32,8 +32,8 @@ def test_a_file_with_energies_under_two_names_is_refused(names: tuple[str, str],
     ase.io.write(
         tmp_path / "a.extxyz", [water(**{first: -1.0}), water(), water(**{first: -3.0}), water(**{second: 2.0})]
     )
-    match = rf"a\.extxyz: the energy label is '{first}' in frame 0, but '{second}' in frame 3; choose one, .*"
-    with pytest.raises(UnreadableFileError, match=match + rf"energy_keys\": \[\"{first}\"\]"):
+    match = rf"a\.extxyz: the energy label is '{first}' in frame 0, but '{second}' in frame 3. Choose one name: .*"
+    with pytest.raises(MixedLabelsError, match=match + rf"energy_keys\": \[\"{first}\"\].* without this label"):
         list(read(tmp_path / "a.extxyz", on_fault=lambda fault: None))
     chosen = read(tmp_path / "a.extxyz", AseReader(energy_keys=(first,)))
     assert [s.energy for s in chosen] == [-1.0, None, -3.0, None]
@@ -54,6 +54,23 @@ def test_forces_under_two_names_are_refused() -> None:
         list(read_atoms(frames))
 
 
+def test_advice_on_mixed_names_covers_all_quantities_and_keeps_other_settings(tmp_path: Path) -> None:
+    """The advised reader reads the file: it does not lead to the next error."""
+    kcal = {"energy": -1.0, "forces": np.ones((3, 3))}
+    ase.io.write(tmp_path / "a.extxyz", [water(**kcal), water(REF_energy=-2.0, REF_forces=np.zeros((3, 3)))])
+    with pytest.raises(MixedLabelsError, match=r"the energy label is .*; the forces label is") as caught:
+        list(read(tmp_path / "a.extxyz", AseReader(ase_format="extxyz", energy_unit="kcal/mol")))
+    text = str(caught.value).partition("--reader '")[2].partition("'")[0]
+    advised = {"kind": "ase", "energy_unit": "kcal/mol", "energy_keys": ["energy"], "forces_keys": ["forces"]}
+    assert json.loads(text) == advised
+    first, second = read(tmp_path / "a.extxyz", AseReader.model_validate(advised))
+    assert first.energy is not None
+    assert first.forces is not None
+    assert second.energy is second.forces is None
+    assert "--set 'data.reader={" in str(caught.value.advised(reader_of_training))
+    assert "--reader" not in str(caught.value.advised(reader_of_training))
+
+
 def test_each_quantity_has_a_name_of_its_own() -> None:
     (block,) = read_atoms([water(REF_energy=-1.0, forces=np.ones((3, 3))) for _ in range(2)])
     assert block.energy.tolist() == [-1.0, -1.0]
@@ -66,12 +83,13 @@ def test_labels_under_other_names_are_listed_with_the_settings_that_select_them(
     (remark,) = remarks_on(tmp_path / "a.extxyz")
     assert remark.kind == "labels"
     assert "no energy under REF_energy or energy, but there is dft_energy, mp2_energy; " in remark.text
-    assert "no forces under REF_forces or forces, but there is dft_forces; " in remark.text
-    option = str(remark).partition("--reader '")[2].partition("'")[0]
+    assert "no forces under REF_forces or forces, but there is dft_forces" in remark.text
+    option = remark.advised(reader_option).partition("--reader '")[2].partition("'")[0]
     chosen = AseReader.model_validate(json.loads(option))
     assert [s.energy for s in read(tmp_path / "a.extxyz", chosen)] == [-1.0, -2.0, -3.0]
     assert all(s.forces is not None for s in read(tmp_path / "a.extxyz", chosen))
-    assert f"(in a training configuration: data: {{reader: {option}}})" in remark.text
+    assert f"--set 'data.reader={option}'" in remark.advised(reader_of_training)
+    assert "--reader" not in str(remark) + remark.advised(reader_of_training)
     assert remarks_on(tmp_path / "a.extxyz", chosen) == []
 
 
