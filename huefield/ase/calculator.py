@@ -9,6 +9,7 @@ import numpy as np
 from ase import Atoms
 from ase.calculators.calculator import Calculator as AseCalculator
 from ase.calculators.calculator import PropertyNotImplementedError, all_changes
+from jaxtyping import Float
 
 from huefield.ase.joint import JointDistribution
 from huefield.ase.results import QUANTITIES, UNCERTAIN, mean_results, uncertain_results
@@ -140,7 +141,11 @@ class Calculator(AseCalculator):
         self.tell_of_ignored(given)
         structure = structure_of(given)
         prediction = self.evaluator.prediction(structure)
-        return JointDistribution(prediction.distribution, structure, float(prediction.energy_offset[0]))
+        found = JointDistribution(prediction.distribution, structure, float(prediction.energy_offset[0]))
+        self._warn_of_energies(
+            np.sqrt(found.linear(np.zeros((1, len(structure), 3)), [1.0]).covariance[0]), [structure]
+        )
+        return found
 
     def energy_covariance(self, images: Sequence[Atoms], *, match: bool = True) -> EnergyCovariance:
         """Energies of structures of the same atoms, with the covariance of their errors.
@@ -151,7 +156,10 @@ class Calculator(AseCalculator):
         """
         for image in images:
             self.tell_of_ignored(image)
-        return self.evaluator.energy_covariance([structure_of(image) for image in images], match=match)
+        structures = [structure_of(image) for image in images]
+        found = self.evaluator.energy_covariance(structures, match=match)
+        self._warn_of_energies(found.uncertainty, structures)
+        return found
 
     def energy_difference(self, a: Atoms, b: Atoms, *, match: bool = True) -> EnergyDifference:
         """E(b) − E(a); errors that both structures share cancel."""
@@ -181,6 +189,15 @@ class Calculator(AseCalculator):
         if self.uncertainty == "always" or any(name in UNCERTAIN for name in properties):
             return True
         return isinstance(self.uncertainty, int) and (self._structures - 1) % self.uncertainty == 0
+
+    def _warn_of_energies(self, deviations: Float[np.ndarray, " n"], structures: Sequence[Structure]) -> None:
+        """Warn of the most uncertain energy of some structures, once for the same structures."""
+        complaint = self._limits.exceeded_by_energy(float(deviations.max()))
+        known = self._warned and _continues(self._last, structures[-1])
+        if complaint and not known:
+            which = f"structure {int(deviations.argmax())} of {len(structures)}: " if len(structures) > 1 else ""
+            warnings.warn(which + complaint, UncertaintyWarning, stacklevel=3)
+        self._warned, self._last = bool(complaint), structures[-1]
 
     def _warn(self, found: EnergyForcesMarginals, structure: Structure) -> None:
         """Warn once when a trajectory becomes uncertain, and again for a structure that does not continue it."""

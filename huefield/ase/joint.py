@@ -1,7 +1,7 @@
 """The joint distribution of the energy and the forces of one structure."""
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,23 @@ from huefield.core.structure import Structure
 from huefield.support.errors import HuefieldError
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearEstimate:
     """Gaussian distribution of observables that are linear in energy and forces."""
 
     mean: Float[np.ndarray, " Q"]
     aleatoric_cov: Float[np.ndarray, "Q Q"]
     epistemic_cov: Float[np.ndarray, "Q Q"]
+    unit: str = ""
+    """Unit of the observables; empty if it is unknown."""
+
+    def __repr__(self) -> str:
+        return f"LinearEstimate({self})"
+
+    def __str__(self) -> str:
+        pairs = [f"{m:.3f} ± {u:.3f}" for m, u in zip(self.mean, self.uncertainty, strict=True)]
+        text = pairs[0] if len(pairs) == 1 else f"[{', '.join(pairs)}]"
+        return f"{text} {self.unit}".rstrip()
 
     @property
     def covariance(self) -> Float[np.ndarray, "Q Q"]:
@@ -45,7 +55,7 @@ class LinearEstimate:
         return np.sqrt(np.diag(self.epistemic_cov))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class JointDistribution:
     """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure.
 
@@ -59,6 +69,14 @@ class JointDistribution:
     structure: Structure
     energy_offset: float
     """Mean total energy less the mean of the Gaussian [eV]."""
+
+    def __repr__(self) -> str:
+        variances = np.diag(self.covariance)
+        force = float(np.sqrt(variances[1:].mean()))
+        return (
+            f"JointDistribution(energy {self.energy:.3f} ± {variances[0] ** 0.5:.3f} eV, forces on "
+            f"{len(self.structure)} atoms ± {force:.3f} eV/Å per component)"
+        )
 
     @property
     def energy(self) -> float:
@@ -87,17 +105,17 @@ class JointDistribution:
         """Force along a direction in configuration space, such as that of a reaction path (N × 3, normalised here)."""
         with self._precision():
             along = Observable.along(jnp.asarray(np.asarray(direction, float)), self.gaussian.partition)
-        return self._distribution(along)
+        return self._distribution(along, unit="eV/Å")
 
     def net_force(self) -> LinearEstimate:
         """Sum of all forces: three components."""
         with self._precision():
             total = Observable.net_force(self.gaussian.partition, 3)
-        return self._distribution(total)
+        return self._distribution(total, unit="eV/Å")
 
     def net_torque(self) -> LinearEstimate:
         """Torque about the mean of the positions: Σ_i (r_i − r̄) × F_i, three components, [eV]."""
-        return self.linear(rotations(self.structure.positions, self.structure.positions.mean(0)))
+        return replace(self.linear(rotations(self.structure.positions, self.structure.positions.mean(0))), unit="eV")
 
     def linear(self, forces: ArrayLike, energy: ArrayLike | None = None) -> LinearEstimate:
         """Observables Σ_i w_i·F_i + v E.
@@ -112,12 +130,14 @@ class JointDistribution:
             observable = Observable(jnp.asarray(of_energy[:, None]), jnp.asarray(weights))
         return self._distribution(observable, of_energy * self.energy_offset)
 
-    def _distribution(self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0) -> LinearEstimate:
+    def _distribution(
+        self, observable: Observable, offset: Float[np.ndarray, " Q"] | float = 0.0, unit: str = ""
+    ) -> LinearEstimate:
         """Distribution of observables; the offset is added to their means."""
         with self._precision():
             found = self.gaussian.linear(observable)
         mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))
-        return LinearEstimate(mean + offset, noise, spread)
+        return LinearEstimate(mean + offset, noise, spread, unit)
 
     def _precision(self) -> AbstractContextManager[None]:
         """Use the precision of the Gaussian, whatever JAX is set to."""

@@ -107,8 +107,12 @@ class WarningLimits:
                 f"forces on {named_atoms(structure, worst)} are uncertain by up to {forces.max():.3g} eV/Å, more than "
                 f"{self.source}: {self.force:.3g} eV/Å"
             )
-        if self.energy is not None and energy > self.energy:
-            complaints.append(
-                f"the energy is uncertain by {energy:.3g} eV, more than {self.source}: {self.energy:.3g} eV"
-            )
+        if complaint := self.exceeded_by_energy(energy):
+            complaints.append(complaint)
         return "; ".join(complaints)
+
+    def exceeded_by_energy(self, deviation: float) -> str:
+        """The uncertainty of an energy [eV] in words if it is above the limit; otherwise empty."""
+        if self.energy is None or not deviation > self.energy:
+            return ""
+        return f"the energy is uncertain by {deviation:.3g} eV, more than {self.source}: {self.energy:.3g} eV"

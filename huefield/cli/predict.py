@@ -1,11 +1,24 @@
 """``huefield predict``."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from huefield.cli.data import ReaderOption, parse_reader
+from huefield.cli.signals import Interrupted
+
+
+@contextmanager
+def _saying_so() -> Iterator[None]:
+    """Tell the user that an interrupted prediction left no file."""
+    try:
+        yield
+    except Interrupted:
+        typer.echo("Interrupted: nothing was written", err=True)
+        raise
 
 
 def predict(
@@ -29,7 +42,7 @@ def predict(
     from huefield.predict.file import predict_file
 
     use_compilation_cache()
-    with counting_progress() as report:
+    with _saying_so(), counting_progress() as report:
         done = predict_file(
             model,
             source,

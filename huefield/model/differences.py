@@ -63,7 +63,7 @@ class EnergyDifference:
         return f"{round(self.value, 3) + 0.0:.3f} ± {self.uncertainty:.3f} eV"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EnergyCovariance:
     """Energies of n structures and the covariance of their errors, calibrated."""
 
@@ -95,6 +95,10 @@ class EnergyCovariance:
 
     def __len__(self) -> int:
         return len(self.energy)
+
+    def __repr__(self) -> str:
+        pairs = (f"{e:.3f} ± {u:.3f}" for e, u in zip(self.energy, self.uncertainty, strict=True))
+        return f"EnergyCovariance([{', '.join(pairs)}] eV)"
 
     def difference(self, a: int, b: int) -> EnergyDifference:
         """E(b) − E(a)."""

@@ -29,6 +29,10 @@ CHANGEABLE: Any = {
 are compared themselves (``group_key`` may change the split)."""
 
 
+DATA_SUFFIXES = (".xyz", ".extxyz", ".traj", ".db", ".npz", ".h5", ".hdf5")
+"""Suffixes of data, which are no configuration."""
+
+
 class TrainConfig(FrozenConfig):
     """Data, model, stages and all other settings of a training run."""
 
@@ -116,6 +120,8 @@ def parse_config(text: str, source: str, overrides: Sequence[str] | Mapping[str,
 
 def content_of(text: str, source: str) -> dict[str, Any]:
     """The keys and values of a configuration in YAML."""
+    if Path(source).suffix.lower() in DATA_SUFFIXES:
+        raise HuefieldError(f"{source} is a data file, not a configuration: use `huefield train small --data {source}`")
     content = parse_yaml(text, source)
     if not isinstance(content, dict):
         found = "empty" if content is None else f"a {type(content).__name__}"

@@ -60,7 +60,8 @@ def require_usable(parts: Parts, remarks: Sequence[Remark] = ()) -> None:
 def overview(parts: Parts, references: AtomicReferences, members: range) -> Iterator[str]:
     """Lines about the data and what they lack."""
     train, counts = parts["train"], {name: len(parts[name]) for name in DECISIVE}
-    who = f"{len(members)} members" if len(members) > 1 else f"member {members[0]}"
+    alone = "1 member" if members[0] == 0 else f"member {members[0]}"
+    who = f"{len(members)} members" if len(members) > 1 else alone
     yield (
         f"{counts['train']} structures of {', '.join(train.elements())} for training, {counts['validation']} for "
         f"validation; {who}"

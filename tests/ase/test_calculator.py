@@ -1,6 +1,7 @@
 """The calculator in the hands of ASE."""
 
 import pickle
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -286,6 +287,21 @@ class TestWarnings:
     def test_of_a_share_without_its_sign(self, model: Ensemble) -> None:
         with pytest.warns(UserWarning, match=r"99\.9 eV/Å is far above .*: did you mean 99\.9%\?"):
             Calculator(model, warn_above=99.9)
+
+    def test_differences_and_distributions_warn_once_for_a_structure(self, model: Ensemble) -> None:
+        a, b = chain(), chain()
+        b.positions[1, 0] += 0.1
+        calc = Calculator(model.with_typical(typical(1e-9, 1e9)))
+        with pytest.warns(UncertaintyWarning, match=r"structure [01] of 2: the energy is uncertain by"):
+            difference = calc.energy_covariance([a, b])
+        calc.energy_difference(a, b)  # a second warning would be an error
+        with pytest.warns(UncertaintyWarning, match="^the energy is uncertain by"):
+            joint = Calculator(model.with_typical(typical(1e-9, 1e9))).distribution(a)
+        assert re.fullmatch(r"EnergyCovariance\(\[\S+ ± \S+, \S+ ± \S+\] eV\)", repr(difference))
+        assert re.fullmatch(r"JointDistribution\(energy \S+ ± \S+ eV, forces on \d+ atoms ± \S+ eV/Å .*\)", repr(joint))
+        assert re.fullmatch(r"\S+ ± \S+ eV/Å", str(joint.force_along(np.ones((len(a), 3)))))
+        assert re.fullmatch(r"\[.* ± .*, .* ± .*, .* ± .*\] eV", str(joint.net_torque()))
+        assert re.fullmatch(r"\S+ ± \S+", str(joint.linear(np.ones((1, len(a), 3)))))
 
     def test_of_the_energy(self, model: Ensemble) -> None:
         calc = Calculator(model.with_typical(typical(1e-9, 1e9)), uncertainty="always")

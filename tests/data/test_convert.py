@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from huefield.cli.data import app, parse_reader
 from huefield.data.convert import ConversionStoppedError, ConvertProgress, convert
 from huefield.data.readers.ase_files import AseReader
-from huefield.data.readers.base import BadFrameError
+from huefield.data.readers.base import BadFrameError, reader_option
 from huefield.data.readers.detect import detect
 from huefield.data.store.store import Store, StoreError
 from tests.data.store.test_writer import contents
@@ -297,7 +297,7 @@ def test_remarks_of_the_readers_are_warnings_and_in_the_result(tmp_path: Path) -
     write(tmp_path / "a.xyz", charged, format="extxyz")
     with pytest.warns(UserWarning, match="a charge, which models do not|there is dft_energy") as shown_here:
         done = convert([tmp_path / "a.xyz"], tmp_path / "a.hues")
-    assert [str(each.message) for each in shown_here] == [str(remark) for remark in done.remarks]
+    assert [str(each.message) for each in shown_here] == [remark.advised(reader_option) for remark in done.remarks]
     assert [remark.kind for remark in done.remarks] == ["electrons", "labels"]
     shown = subprocess.run(
         [HUEFIELD, "data", "convert", tmp_path / "a.xyz", tmp_path / "b.hues"], capture_output=True, text=True

@@ -261,13 +261,14 @@ class _Run:
 
     def _exploded(self, reason: str) -> _Ending:
         step = self._dynamics.step
-        kept = f"{self.written.frames} frames before it are in {self.folder.path / TRAJECTORY}"
+        frames = self.written.frames
+        kept = f"{frames} frames before it are in {self.folder.path / TRAJECTORY}; " if frames else ""
         advice = (
             "try a smaller --timestep, or train with structures from before the explosion (--threshold finds them)"
             if step
-            else "the start is unphysical, or the model was not trained on such structures"
+            else "the start is unphysical, the model was not trained on such structures, or a limit is too low"
         )
-        return _Ending("exploded", step, f"Exploded at step {step} ({self._time_fs:g} fs): {reason}. {kept}; {advice}")
+        return _Ending("exploded", step, f"Exploded at step {step} ({self._time_fs:g} fs): {reason}. {kept}{advice}")
 
     def _interrupted(self) -> _Ending:
         step = self._dynamics.step

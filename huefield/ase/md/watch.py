@@ -111,7 +111,16 @@ class Watch:
         if lost.size:
             names = named_atoms(structure_of(atoms), lost)
             return f"{names} left: no other atom is within the cutoff of {self.cutoff_angstrom:g} Å"
-        return self._above(atoms, deviations, self.limits.refuse_above)
+        reason = self._above(atoms, deviations, self.limits.refuse_above)
+        if reason and self.limits.threshold is not None:
+            origin = (
+                "as set" if self.config.refuse_above is not None else f"{EXPLODED:g} times the threshold unless set"
+            )
+            reason += (
+                f" (refuse_above is {self.limits.refuse_above:.3g} eV/Å, {origin}; the threshold is "
+                f"{self.limits.threshold:.3g} eV/Å)"
+            )
+        return reason
 
     def uncertain(self, atoms: Atoms, deviations: Deviations) -> str:
         """Forces above the threshold, in words; empty if there are none."""

@@ -252,6 +252,8 @@ def test_atoms_are_named_by_their_uncertainty() -> None:
     watch = Watch(molecule("H2O"), config(measure="mean", part="epistemic"), Limits(0.5, 0.6), 3.0, 300.0)
     assert "the mean epistemic uncertainty of forces is 0.577" in watch.uncertain(molecule("H2O"), found)
     assert not watch.exploded(molecule("H2O"), found)
+    low = Watch(molecule("H2O"), config(), Limits(0.1, 1.0), 3.0, 300.0).exploded(molecule("H2O"), found)
+    assert "(refuse_above is 1 eV/Å, 10 times the threshold unless set; the threshold is 0.1 eV/Å)" in low
     assert watch.too_hot(5001.0) == "the temperature is 5001 K, above 5000 K"
     assert not watch.too_hot(4999.0)
     assert watch.too_hot(float("nan"))

@@ -306,6 +306,7 @@ def test_a_heated_run_ends(calculator: Calculator, water: Atoms, tmp_path: Path)
     assert (done.ended, done.step, done.frames) == ("exploded", 0, 0)
     assert "above 5000 K" in done.message
     assert "the start is unphysical" in done.message
+    assert "trajectory.xyz" not in done.message  # no frame is written
 
 
 def test_a_crystal_at_constant_pressure(tmp_path: Path) -> None:
