@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parent / "results" / "predicting.json"
 
 
 def seconds(job: Callable[[], object]) -> float:
-    """Seconds and structures of one run."""
+    """Seconds that a job takes."""
     begin = time.perf_counter()
     job()
     return time.perf_counter() - begin

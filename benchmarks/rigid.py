@@ -36,7 +36,7 @@ FORMS = ("as it is", "projected", "as it is, more noise", "projected, more noise
 
 
 def nll(error: np.ndarray, covariance: np.ndarray) -> float:
-    """Log densities of a Gaussian with and without rigid motions."""
+    """Negative log density of an error under a Gaussian of mean zero."""
     lower = np.linalg.cholesky(covariance)
     scaled = np.linalg.solve(lower, error)
     return float(0.5 * scaled @ scaled + np.log(np.diag(lower)).sum() + 0.5 * len(error) * np.log(2 * np.pi))
