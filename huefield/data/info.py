@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from huefield.data.convert import read_any
+from huefield.data.outliers import LabelSizes, Outliers
 from huefield.data.readers.base import Fault, LeftOut, Remark, reader_option
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
@@ -33,6 +34,8 @@ class Info:
     """Structures that the reader of a file left out by its own rules."""
     remarks: list[Remark]
     """Remarks of the reader of a file."""
+    outliers: list[Outliers]
+    """Impossible and unusual labels."""
 
     def lines(self) -> list[str]:
         """The lines that ``huefield data info`` prints."""
@@ -43,6 +46,8 @@ class Info:
             count, reason = sum(part.count for part in self.left_out), self.left_out[0].reason
             lines.append(f"left out          {count} by the reader: {reason}")
         lines += [f"remark            {remark.advised(reader_option)}" for remark in self.remarks]
+        for found in self.outliers:
+            lines.append(f"{'wrong label' if found.certain else 'unusual label':18}{found.frames}")
         if self.faults:
             lines.append(f"bad frames        {len(self.faults)}, the first: {self.faults[0]}")
         return lines
@@ -65,7 +70,9 @@ def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = 
     left_out: list[LeftOut] = []
     remarks: list[Remark] = []
     blocks = read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append, on_remark=remarks.append)
-    return Info(path, store, summarise(blocks, rng=np.random.default_rng(0)), faults, left_out, remarks)
+    labels = LabelSizes()
+    summary = summarise(labels.through(blocks), rng=np.random.default_rng(0))
+    return Info(path, store, summary, faults, left_out, remarks, labels.outliers())
 
 
 def _store_lines(store: Store) -> list[str]:

@@ -267,8 +267,9 @@ def isolated_references(chunks: Iterable[EnergyChunk]) -> AtomicReferences:
                 )
     if not found:
         raise HuefieldError(
-            "there are no isolated atoms with an energy (structures of one atom): give reference energies, or fit "
-            "them by least squares"
+            "there are no isolated atoms with an energy (structures of one atom): add them to the training data, give "
+            "their energies, as in references: {kind: given, energies_ev: {all: {H: -13.6, C: -1029.5}}}, or fit them "
+            "by least squares, references: {kind: least_squares}"
         )
     return AtomicReferences({tag: dict(sorted(row.items())) for tag, row in found.items()}, "isolated_atoms")
 

@@ -1,5 +1,6 @@
 """The base of every configuration: typed, frozen, finite, and strict about unknown keys."""
 
+from collections.abc import Collection, Mapping
 from reprlib import Repr
 from typing import Any
 
@@ -32,22 +33,37 @@ class FrozenConfig(BaseModel):
         return given
 
 
-def explain(error: ValidationError, source: str) -> str:
+def explain(error: ValidationError, source: str, *, content: Any = None, by_hand: Collection[str] = ()) -> str:
     """One line for each fault of a configuration, with its place.
 
     Args:
         error: what pydantic found.
         source: the file or command that the configuration came from.
+        content: the configuration, if it has parts of several kinds.
+        by_hand: keys that a user set outside of the source (``--set``).
     """
     lines = []
     for fault in error.errors():
-        place = ".".join(_keys(fault["loc"]))
+        place = ".".join(_keys(fault["loc"], content))
+        where = "override (--set)" if any(place == key or place.startswith(f"{key}.") for key in by_hand) else source
         got = f" (got {given})" if len(given := _REPR.repr(fault["input"])) <= MOST_LETTERS else ""
-        lines.append(f"{source}: {place or 'configuration'}: {fault['msg'].removeprefix('Value error, ')}{got}")
+        lines.append(f"{where}: {place or 'configuration'}: {fault['msg'].removeprefix('Value error, ')}{got}")
     return "\n".join(lines)
 
 
-def _keys(place: tuple[int | str, ...]) -> list[str]:
-    """Keys as ``--set`` takes them, without the kind that pydantic adds to entries of a list."""
-    after = zip((None, *place), place, strict=False)
-    return [str(key) for before, key in after if isinstance(key, int) or not isinstance(before, int)]
+def _keys(place: tuple[int | str, ...], content: Any) -> list[str]:
+    """Keys as ``--set`` takes them, without the kinds that pydantic adds to the parts of a union."""
+    keys, before = [], None
+    for key in place:
+        is_kind = isinstance(content, Mapping) and key not in content and content.get("kind") == key
+        if isinstance(key, int) or not (is_kind or isinstance(before, int)):
+            keys.append(str(key))
+            content = _entry(content, key)
+        before = key
+    return keys
+
+
+def _entry(content: Any, key: int | str) -> Any:
+    if isinstance(content, Mapping):
+        return content.get(key)
+    return content[key] if isinstance(content, list | tuple) and isinstance(key, int) else None

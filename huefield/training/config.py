@@ -1,6 +1,6 @@
 """The configuration of a training run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,10 +27,6 @@ CHANGEABLE: Any = {
 }
 """Settings that may change when a run is resumed: the parameters do not depend on them, or only through the data, which
 are compared themselves (``group_key`` may change the split)."""
-
-
-DATA_SUFFIXES = (".xyz", ".extxyz", ".traj", ".db", ".npz", ".h5", ".hdf5")
-"""Suffixes of data, which are no configuration."""
 
 
 class TrainConfig(FrozenConfig):
@@ -114,14 +110,11 @@ def parse_config(text: str, source: str, overrides: Sequence[str] | Mapping[str,
             of keys to values.
     """
     content = content_of(text, source)
-    with_overrides(content, overrides)
-    return validated(content, source)
+    return validated(content, source, with_overrides(content, overrides))
 
 
 def content_of(text: str, source: str) -> dict[str, Any]:
     """The keys and values of a configuration in YAML."""
-    if Path(source).suffix.lower() in DATA_SUFFIXES:
-        raise HuefieldError(f"{source} is a data file, not a configuration: use `huefield train small --data {source}`")
     content = parse_yaml(text, source)
     if not isinstance(content, dict):
         found = "empty" if content is None else f"a {type(content).__name__}"
@@ -132,19 +125,26 @@ def content_of(text: str, source: str) -> dict[str, Any]:
     return content
 
 
-def validated(content: Mapping[str, Any], source: str) -> TrainConfig:
-    """The configuration with this content; an error names each wrong key."""
+def validated(content: Mapping[str, Any], source: str, overridden: Collection[str] = ()) -> TrainConfig:
+    """The configuration with this content; an error names each wrong key.
+
+    Args:
+        content: keys and values.
+        source: file or command that they came from, for messages.
+        overridden: keys that were set by hand (``--set``).
+    """
     try:
         return TrainConfig.model_validate(dict(content))
     except ValidationError as error:
-        raise HuefieldError(explain(error, source)) from None
+        raise HuefieldError(explain(error, source, content=content, by_hand=overridden)) from None
 
 
-def with_overrides(content: dict[str, Any], overrides: Sequence[str] | Mapping[str, Any]) -> None:
-    """Set keys of a configuration; see :func:`parse_config`."""
-    pairs = overrides.items() if isinstance(overrides, Mapping) else map(_parsed, overrides)
-    for path, value in pairs:
+def with_overrides(content: dict[str, Any], overrides: Sequence[str] | Mapping[str, Any]) -> list[str]:
+    """Set keys of a configuration, see :func:`parse_config`, and return them."""
+    pairs = dict(overrides if isinstance(overrides, Mapping) else map(_parsed, overrides))
+    for path, value in pairs.items():
         _override(content, path, value)
+    return list(pairs)
 
 
 def _parsed(override: str) -> tuple[str, Any]:

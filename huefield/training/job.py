@@ -143,7 +143,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
     resumed = bool(checkpoints_in(folder / CHECKPOINTS))
     doubts = label_warnings(parts, config.data, resumed=resumed)
-    for line in (*overview(parts, references, members), *warnings, *doubts):
+    for line in (*overview(parts, references, members, config.members), *warnings, *doubts):
         if first_process():
             callbacks.report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)

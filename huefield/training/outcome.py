@@ -26,6 +26,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
 from huefield.model.typical import Deviations, TypicalUncertainty
 from huefield.predict.batches import batches_of, predict_parts
+from huefield.predict.elements import KnownElements
 from huefield.predict.predictions import Predictions
 from huefield.support.files import write_bytes
 from huefield.support.plain import plain, plain_fields
@@ -162,8 +163,10 @@ def conclude(
 def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScores], TypicalUncertainty | None]:
     """Metrics on each part that has structures, and the uncertainties that are typical of the validation data.
 
-    Only errors and uncertainties are kept in memory, not the structures.
+    Structures with unknown elements are skipped. Only errors and uncertainties are kept in memory, not the structures.
     """
+    elements = KnownElements(ensemble)
+    parts = {name: elements.part(part) for name, part in parts.items()}
     errors: dict[str, list[Errors]] = {}
     typical: list[Deviations] = []
     for name, found in predict_parts(ensemble, parts, "ensemble"):

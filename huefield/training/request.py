@@ -36,6 +36,8 @@ Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 
 MEMORY = SourceInfo(path="memory", bytes=0, modified_ns=0)
 """The source of stores that keep structures given in memory."""
+DATA_SUFFIXES = (".xyz", ".extxyz", ".traj", ".db", ".npz", ".h5", ".hdf5")
+"""Suffixes of data, which are no configuration."""
 FOLDER = "huefield-run"
 SPLIT = RandomSplit(fractions={"train": 0.9, "validation": 0.1})
 """Split of data that come without one."""
@@ -83,10 +85,9 @@ def resolved(
     content, source = _content(config)
     if data is not None or validation is not None:
         content["data"] = _data(content.get("data"), data, validation, folder, on_remark)
-    for each in overrides:
-        with_overrides(content, _plain(each))
+    by_hand = [key for each in overrides for key in with_overrides(content, _plain(each))]
     _drop_needless_split(content.get("data"))
-    return validated(content, source)
+    return validated(content, source, by_hand)
 
 
 def _content(config: ConfigLike) -> tuple[dict[str, Any], str]:
@@ -100,6 +101,8 @@ def _content(config: ConfigLike) -> tuple[dict[str, Any], str]:
     if not Path(config).is_file():
         names = ", ".join(get_args(PresetName))
         raise HuefieldError(f"{config} is neither a file nor a preset ({names}): `huefield config` prints a preset")
+    if Path(config).suffix.lower() in DATA_SUFFIXES:
+        raise HuefieldError(f"{config} is a data file, not a configuration: use `huefield train small --data {config}`")
     return content_of(read_text(Path(config)), str(config)), str(config)
 
 

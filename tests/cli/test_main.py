@@ -223,4 +223,4 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "in.xyz").write_text("1\n\nH 0 0 0\n")
     files = tmp_path / "gone.safetensors", tmp_path / "in.xyz", tmp_path / "out.xyz"
     result = run(sys.executable, "-m", "huefield", "predict", *files)
-    assert result.stderr.strip() == f"error: there is no file {files[0]}"
+    assert result.stderr.strip() == f"error: there is no model file {files[0]}"

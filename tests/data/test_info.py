@@ -54,6 +54,19 @@ def test_nothing_is_drawn_unasked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert list(Path().iterdir()) == []
 
 
+def test_an_impossible_force_and_an_unusual_energy_are_shown(tmp_path: Path) -> None:
+    frames = [
+        f"1\nProperties=species:S:1:pos:R:3:forces:R:3 energy={-13.6 + 0.01 * i:.2f}\nH 0 0 0 1 1 1\n" for i in range(9)
+    ]
+    frames[3] = frames[3].replace("1 1 1", "1e6 1 1")
+    frames[7] = frames[7].replace("energy=-13.53", "energy=-3.53")
+    (tmp_path / "a.xyz").write_text("".join(frames))
+    result = CliRunner().invoke(app, ["info", str(tmp_path / "a.xyz")], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert f"wrong label       frame 3 of {tmp_path / 'a.xyz'} has a force of 1e+06 eV/Å" in result.output
+    assert f"unusual label     frame 7 of {tmp_path / 'a.xyz'} has an energy +10 eV per atom" in result.output
+
+
 def test_labels_under_other_names_and_charges_are_shown(tmp_path: Path) -> None:
     frame = "1\nProperties=species:S:1:pos:R:3:dft_forces:R:3 dft_energy=1.5 charge=1\nH 0 0 0 1 1 1\n"
     (tmp_path / "a.xyz").write_text(frame)

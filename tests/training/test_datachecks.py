@@ -3,6 +3,7 @@
 import warnings
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from ase import Atoms
@@ -10,13 +11,15 @@ from ase.build import bulk
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
+from huefield import Ensemble, ForceField
 from huefield.core.units import HARTREE_EV, KCAL_PER_MOL_EV
 from huefield.data.dataset import FileData, Part, Parts, open_part
 from huefield.data.readers.ase_files import AseReader
 from huefield.support.errors import HuefieldError
 from huefield.training import TrainingStoppedError, train
-from huefield.training.datachecks import label_warnings, overview
-from tests.training.helpers import config_for, waters
+from huefield.training.datachecks import label_warnings, overview, require_usable
+from huefield.training.outcome import evaluated
+from tests.training.helpers import POTENTIAL, config_for, waters
 from tests.training.test_overview import ONE_BY_ONE
 
 
@@ -159,7 +162,7 @@ def test_unused_stresses_are_said(tmp_path: Path) -> None:
         atoms.set_cell(10 * np.eye(3))
         atoms.pbc = True
         atoms.calc = SinglePointCalculator(atoms, **atoms.calc.results, stress=np.zeros(6))
-    told = list(overview(parts_of(frames, tmp_path), ONE_BY_ONE, range(1)))
+    told = list(overview(parts_of(frames, tmp_path), ONE_BY_ONE, range(1), 1))
     assert told[1:] == ["warning: 4 structures for training have a stress, which training does not use yet"]
 
 
@@ -191,3 +194,18 @@ def test_charges_are_named_once(tmp_path: Path) -> None:
         f"warning: {tmp_path}/charged.xyz, frame 2: the atoms have a charge, which models do not take as input: "
         "structures that differ only in that have the same prediction"
     ]
+
+
+def test_test_structures_with_unknown_elements_are_skipped(tmp_path: Path) -> None:
+    strange = waters(4)
+    strange[1].symbols[0] = "S"
+    write(tmp_path / "test.xyz", strange, format="extxyz")
+    parts = {**parts_of(waters(6), tmp_path), "test": open_part("test", [tmp_path / "test.xyz"])}
+    require_usable(parts)
+    told = list(overview(parts, ONE_BY_ONE, range(2), 2))
+    assert "warning: structures of test with S, which the training data lack, are skipped" in told
+    config = ForceField.Config.model_validate(
+        {"potential": {**POTENTIAL, "elements": ("H", "O")}, "noise": {"kind": "white"}}
+    )
+    scores, _ = evaluated(Ensemble.build(config, 2, key=jax.random.key(0)), parts)
+    assert {name: found.energy.count for name, found in scores.items()} == {"train": 6, "validation": 6, "test": 3}

@@ -19,7 +19,7 @@ def test_compositions_that_do_not_tell_elements_apart_are_said(
     references: AtomicReferences, warnings: int, tmp_path: Path
 ) -> None:
     parts = config_for(write_waters(tmp_path / "waters.xyz")).data.load()
-    told = list(overview(parts, references, range(2)))
+    told = list(overview(parts, references, range(2), 2))
     assert WATERS in told[0]
     assert told[0].endswith("2 members")
     assert len(told) == 1 + warnings
@@ -29,8 +29,8 @@ def test_compositions_that_do_not_tell_elements_apart_are_said(
 def test_data_without_forces_are_said(tmp_path: Path) -> None:
     path = write_waters(tmp_path / "waters.xyz")
     path.write_text(path.read_text().replace(":forces:R:3", ":elsewhere:R:3"))
-    told = list(overview(config_for(path).data.load(), ONE_BY_ONE, range(3, 4)))
-    assert told[0].endswith("member 3")
+    told = list(overview(config_for(path).data.load(), ONE_BY_ONE, range(3, 4), 5))
+    assert told[0].endswith("member 3 of 5")
     assert told[1] == "warning: no structure for training has forces; they are learnt from energies alone"
 
 
@@ -45,7 +45,7 @@ stages: [{{kind: nll, steps: 1, joint: true, level_learns: evenly}}, {{kind: nll
     with pytest.raises(ValueError, match="mine") as raised:
         parse_config(text, "mine")
     lines = str(raised.value).splitlines()
-    assert "mine: data.files: name files for validation or a split" in lines[0]
+    assert "mine: data: name files for validation or a split" in lines[0]
     assert lines[1].startswith("mine: stages.0: with joint: true, level_learns must be likelihood, but is evenly")
     assert lines[2] == "mine: stages.1.steps: Input should be greater than or equal to 0 (got -1)"
     assert str(tmp_path) not in str(raised.value)

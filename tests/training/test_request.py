@@ -150,7 +150,7 @@ class TestResolved:
         assert resolved("tiny", None, None, ({"model": model},), Path("run")).model == model
 
     def test_wrong_settings_are_named(self) -> None:
-        with pytest.raises(HuefieldError, match="preset tiny: membres: is not a known key; known are data, model"):
+        with pytest.raises(HuefieldError, match="membres: is not a known key; known are data, model"):
             resolved("tiny", None, None, ({"membres": 3},), Path("run"))
 
     @pytest.mark.parametrize(
@@ -205,3 +205,10 @@ def test_a_broken_store_in_the_folder_does_not_hide_the_error(tmp_path: Path) ->
     (tmp_path / "run" / "structures.hues" / "manifest.json").write_text("{")
     with pytest.raises(HuefieldError, match="missing is neither a file nor a preset"):
         train("missing", tmp_path / "run")
+
+
+@pytest.mark.parametrize("content", [b"2\n\nH 0 0 0\nH 0 0 1\n", b"\x93\xff\xfe"])
+def test_a_data_file_is_no_configuration(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(HuefieldError, match=r"a\.npz is a data file, not a configuration: .*--data"):
+        train(tmp_path / "a.npz", tmp_path / "run")

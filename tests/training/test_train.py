@@ -12,6 +12,7 @@ import yaml
 from ase.io import write
 
 import huefield
+from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in
 from huefield.training import (
     CheckpointError,
@@ -344,6 +345,15 @@ class TestConfig:
         text = yaml.safe_dump(config_for(data).model_dump(mode="json"))
         with pytest.raises(ValueError, match=message):
             parse_config(text, "x", [override])
+
+    def test_a_fault_of_an_override_is_not_blamed_on_the_file(self, data: Path) -> None:
+        text = yaml.safe_dump(config_for(data).model_dump(mode="json"))
+        with pytest.raises(
+            HuefieldError, match=r"^override \(--set\): model\.potential\.cutoff_angstrom: .*greater than"
+        ):
+            parse_config(text, "mine.yaml", ["model.potential.cutoff_angstrom=0.01"])
+        with pytest.raises(HuefieldError, match=r"^mine\.yaml: model\.potential\.layers: "):
+            parse_config(text.replace("layers: ", "layers: -"), "mine.yaml")
 
     def test_an_unknown_key_names_the_known(self) -> None:
         with pytest.raises(
