@@ -46,7 +46,7 @@ def bare(dynamics: Dynamics, calculator: Calculator, program: str) -> Steps:
 def molecule(job: Job, quick: bool) -> Worked:
     """The calculator with and without uncertainties, and the programs that it calls."""
     members, variants, calculators = ensemble(MEMBERS), dict[str, Steps](), dict[str, Calculator]()
-    for when, program in (("on_request", "_mean"), ("always", "_uncertain")):
+    for when, program in (("on_request", "_mean"), ("always", "_variances")):
         calculator = calculators[when] = Calculator(members, uncertainty=when)
         dynamics = variants[when] = Dynamics(job.system, calculator)
         spare = Calculator(members, uncertainty=when)
