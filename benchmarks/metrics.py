@@ -20,7 +20,7 @@ from huefield.core.structure import Block
 from huefield.evaluation.report.figures import save_figures
 from huefield.evaluation.report.page import write_report
 from huefield.evaluation.slices import summarise
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
 
 RESULT = Path(__file__).parent / "results" / "metrics.json"
@@ -40,12 +40,11 @@ def synthetic(structures: int, *, rng: np.random.Generator) -> Predictions:
         np.zeros((structures, 3), bool), energy, yes, forces, yes, zeros, ~yes,
         tuple(f"group {number}" for number in rng.integers(0, 200, structures)), np.arange(structures), "synthetic",
     )  # fmt: skip
-    return Predictions(
-        "synthetic",
-        block,
+    marginals = EnergyForcesMarginals(
         Marginals(energy + _noise(energy_var, rng=rng), energy_var),
         Marginals(forces + _noise(variance, rng=rng), variance),
     )
+    return Predictions("synthetic", block, marginals)
 
 
 def _noise(variance: Float[np.ndarray, "*n"], *, rng: np.random.Generator) -> Float[np.ndarray, "*n"]:

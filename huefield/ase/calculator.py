@@ -12,7 +12,7 @@ from ase.calculators.calculator import PropertyNotImplementedError, all_changes
 from jaxtyping import Float
 
 from huefield.ase.joint import JointDistribution
-from huefield.ase.results import QUANTITIES, UNCERTAIN, mean_results, uncertain_results
+from huefield.ase.results import UNCERTAIN, mean_results, uncertain_results
 from huefield.ase.thresholds import LARGEST_OF_VALIDATION, UncertaintyWarning, WarningLimits
 from huefield.core.structure import Precision, Structure, stress_volumes
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
@@ -20,7 +20,7 @@ from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import ModelSource, open_model
 from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator
-from huefield.predict.marginals import EnergyForcesMarginals
+from huefield.predict.marginals import QUANTITIES, EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
 
 NOTHING = np.zeros(0)

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 from ase.stress import full_3x3_to_voigt_6_stress
 
-from huefield.predict.marginals import EnergyForcesMarginals, Marginals, Means
+from huefield.predict.marginals import QUANTITIES, EnergyForcesMarginals, Marginals, Means
 
-QUANTITIES = ("energy", "forces", "stress")
 KINDS = ("_uncertainty", "_uncertainty_aleatoric", "_uncertainty_epistemic", "_ensemble")
 UNCERTAIN = tuple(quantity + kind for quantity in QUANTITIES for kind in KINDS)
 """Results that cost more than the means."""
@@ -27,9 +26,9 @@ def uncertain_results(found: EnergyForcesMarginals) -> dict[str, Any]:
     return results if found.stress is None else {**results, **_results("stress", found.stress)}
 
 
-def _results(quantity: str, found: Marginals) -> dict[str, Any]:
+def _results(quantity: str, found: Marginals | None) -> dict[str, Any]:
+    assert found is not None and found.members is not None  # noqa: S101, PT018 - the evaluator gives them
     assert found.aleatoric_var is not None and found.epistemic_var is not None  # noqa: S101, PT018 - of a model
-    assert found.members is not None  # noqa: S101 - the evaluator gives them
     variances = (found.variance, found.aleatoric_var, found.epistemic_var)
     values = (found.mean, *(np.sqrt(each) for each in variances), found.members)
     return {quantity + kind: _as_ase(quantity, value) for kind, value in zip(("", *KINDS), values, strict=True)}

@@ -98,6 +98,7 @@ class WarningLimits:
 
     def exceeded(self, found: EnergyForcesMarginals, structure: Structure) -> str:
         """Uncertainties above the limits, in words; empty if there are none."""
+        assert found.energy is not None and found.forces is not None  # noqa: S101, PT018 - of a model
         complaints = []
         forces, energy = force_deviations(found.forces.variance), float(found.energy.deviation[0])
         if self.force is not None and (forces > self.force).any():

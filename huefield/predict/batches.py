@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from huefield.core.structure import Block, joined, stress_volumes
+from huefield.core.structure import Block, joined, row_ranges, stress_volumes
 from huefield.data.batches.batching import Batch, prefetch
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes, grouped
@@ -140,8 +140,8 @@ def predict_blocks(
             for index in np.flatnonzero(~finite):
                 skip(Fault(block.source, int(block.frames[index]), NOT_FINITE))
             if finite.any():
-                kept = block.select(finite)
-                yield Predictions.of(name, kept, found.select(finite, block.owners).without_rounding(kept.owners))
+                kept = found.rows(finite, finite[block.owners])
+                yield _beside_labels(kept, block.select(finite), name)
 
 
 def chunks_of(blocks: Iterable[Block]) -> Iterator[Block]:
@@ -180,7 +180,15 @@ def _predicted(
             done += len(indices)
             report(done)
     batched = np.concatenate(numbers)
-    return EnergyForcesMarginals.joined(parts, np.argsort(batched), data.sizes[batched])
+    order, sizes = np.argsort(batched), data.sizes[batched]
+    ends = np.cumsum(sizes)
+    return EnergyForcesMarginals.joined(parts).rows(order, row_ranges((ends - sizes)[order], ends[order]))
+
+
+def _beside_labels(found: EnergyForcesMarginals, block: Block, name: str) -> Predictions:
+    """Predictions of a block; the joint likelihood is NaN where energy or forces were not observed."""
+    joint = None if found.joint_nll is None else np.where(block.has_energy & block.has_forces, found.joint_nll, np.nan)
+    return Predictions(name, block, replace(found.without_rounding(block.owners), joint_nll=joint))
 
 
 def _report_after(report: Callable[[int], None], before: int, count: int) -> None:

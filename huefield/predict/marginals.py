@@ -5,17 +5,17 @@ Shapes: n structures, A atoms, M members; a quantity has one row for each struct
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from huefield.core.structure import row_ranges
 from huefield.model.calibration import AbstractCalibration
-from huefield.model.joint_calibration import isotropic_var
+from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
 from huefield.support.checks import require_non_negative, require_shape
 from huefield.support.errors import HuefieldError
 
+QUANTITIES = ("energy", "forces", "stress")
 ROUNDING = 1e-5
 """Rounding of a force component in single precision, relative to the largest force of its structure."""
 
@@ -118,57 +118,75 @@ class Means(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class EnergyForcesMarginals:
-    """Marginals of energy, forces and stress of one structure or of many."""
+    """Marginals of energy, forces and stress of one structure or of many.
 
-    energy: Marginals
-    """[n], in eV."""
-    forces: Marginals
-    """[A, 3], in eV/Å."""
+    Models of huefield predict energies and forces; those of other codes may lack one of them.
+    """
+
+    energy: Marginals | None
+    """[n], in eV; None for a model that predicts no energies."""
+    forces: Marginals | None
+    """[A, 3], in eV/Å; None for a model that predicts no forces."""
     stress: Marginals | None = None
     """[n, 3, 3], in eV/Å³, NaN for structures that have none; None unless asked for."""
     joint_nll: Float[np.ndarray, " n"] | None = None
-    """Negative log-likelihood of the observed energy and forces together; None without a noise model."""
+    """Negative log-likelihood of energy and forces together; NaN where one is not known, None without noise model."""
 
     @classmethod
-    def joined(
-        cls, parts: "Sequence[EnergyForcesMarginals]", order: Int[np.ndarray, " n"], sizes: Int[np.ndarray, " n"]
+    def joined(cls, parts: "Sequence[EnergyForcesMarginals]") -> "EnergyForcesMarginals":
+        """The structures of some marginals one after the other; only the quantities that all parts have."""
+
+        def column(name: str) -> list[Any] | None:
+            found = [getattr(part, name) for part in parts]
+            return None if any(each is None for each in found) else found
+
+        quantities = (None if (found := column(name)) is None else Marginals.joined(found) for name in QUANTITIES)
+        joint = column("joint_nll")
+        return cls(*quantities, joint_nll=None if joint is None else np.concatenate(joint))
+
+    def rows(
+        self,
+        structures: Bool[np.ndarray, " m"] | Int[np.ndarray, " m"],
+        atoms: Bool[np.ndarray, " k"] | Int[np.ndarray, " k"],
     ) -> "EnergyForcesMarginals":
-        """The structures of some batches, sorted.
-
-        Args:
-            parts: marginals of the batches.
-            order: for each structure of the result, its number among those of the batches.
-            sizes: atoms of the structures of the batches, one batch after the other.
-        """
-        ends = np.cumsum(sizes)
-        atoms = row_ranges((ends - sizes)[order], ends[order])
-        stress = [part.stress for part in parts if part.stress is not None]
-        joint = [part.joint_nll for part in parts if part.joint_nll is not None]
-        return cls(
-            Marginals.joined([part.energy for part in parts]).rows(order),
-            Marginals.joined([part.forces for part in parts]).rows(atoms),
-            Marginals.joined(stress).rows(order) if stress else None,
-            np.concatenate(joint)[order] if joint else None,
+        """Some structures and their atoms, by masks or by numbers."""
+        energy, forces, stress = (
+            None if found is None else found.rows(which)
+            for found, which in ((self.energy, structures), (self.forces, atoms), (self.stress, structures))
         )
+        joint = None if self.joint_nll is None else self.joint_nll[structures]
+        return EnergyForcesMarginals(energy, forces, stress, joint)
 
-    def select(self, keep: Bool[np.ndarray, " n"], owners: Int[np.ndarray, " A"]) -> "EnergyForcesMarginals":
-        """The structures that a mask keeps."""
-        stress = None if self.stress is None else self.stress.rows(keep)
-        joint = None if self.joint_nll is None else self.joint_nll[keep]
-        return EnergyForcesMarginals(self.energy.rows(keep), self.forces.rows(keep[owners]), stress, joint)
+    def calibrated(self, calibration: EnergyForcesCalibration) -> "EnergyForcesMarginals":
+        """With calibrated variances. Joint likelihood and stresses are dropped: their calibration needs the model."""
+        energy = None if self.energy is None else self.energy.calibrated(calibration.energy)
+        forces = None if self.forces is None else self.forces.calibrated(calibration.forces)
+        return EnergyForcesMarginals(energy, forces)
+
+    def uncalibrated(self) -> "EnergyForcesMarginals | None":
+        """The marginals before calibration, without joint likelihood and stresses; None without a calibration."""
+        found = (self.energy, self.forces)
+        if all(each is None or each.factor is None for each in found):
+            return None
+        return EnergyForcesMarginals(*(None if each is None else each.uncalibrated() for each in found))
 
     def finite(self, owners: Int[np.ndarray, " A"], has_stress: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Structures for which every number is finite, apart from stresses that do not exist."""
-        good = self.energy.finite() & (np.bincount(owners, ~self.forces.finite(), len(has_stress)) == 0)
+        good = np.ones(len(has_stress), bool)
+        if self.energy is not None:
+            good &= self.energy.finite()
+        if self.forces is not None:
+            good &= np.bincount(owners, ~self.forces.finite(), len(good)) == 0
         return good if self.stress is None else good & (self.stress.finite() | ~has_stress)
 
     def without_rounding(self, owners: Int[np.ndarray, " A"]) -> "EnergyForcesMarginals":
         """With zero variance for force components that vanish by symmetry, where members differ by rounding alone."""
-        if self.forces.aleatoric_var is None or self.forces.epistemic_var is None:
+        forces = self.forces
+        if forces is None or forces.aleatoric_var is None or forces.epistemic_var is None:
             raise HuefieldError("rounding is removed from both parts of the variance, but the parts are not known")
-        largest = np.zeros(len(self.energy.mean))
-        np.maximum.at(largest, owners, np.abs(self.forces.mean).max(1))
-        vanishing = np.sqrt(self.forces.uncalibrated().variance) < ROUNDING * largest[owners, None]
-        kept = ~((self.forces.aleatoric_var == 0) & vanishing)
-        variances = {"variance": self.forces.variance * kept, "epistemic_var": self.forces.epistemic_var * kept}
-        return replace(self, forces=replace(self.forces, **variances))
+        largest = np.zeros(owners.max(initial=-1) + 1)
+        np.maximum.at(largest, owners, np.abs(forces.mean).max(1))
+        vanishing = np.sqrt(forces.uncalibrated().variance) < ROUNDING * largest[owners, None]
+        kept = ~((forces.aleatoric_var == 0) & vanishing)
+        variances = {"variance": forces.variance * kept, "epistemic_var": forces.epistemic_var * kept}
+        return replace(self, forces=replace(forces, **variances))

@@ -36,96 +36,67 @@ class Predictions:
     """Name of the model in tables and figures."""
     structures: Block
     """Structures with the observed labels."""
-    energy: Marginals | None
-    """[n]; None for a model that predicts no energies."""
-    forces: Marginals | None
-    """[A, 3]; None for a model that predicts no forces."""
-    joint_nll: Float[np.ndarray, " n"] | None = None
-    """Negative log-likelihood of energy and forces together; NaN where one of them was not observed."""
+    marginals: EnergyForcesMarginals
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Number of structures that are missing here, by the reason."""
-    stress: Marginals | None = None
-    """[n, 3, 3], NaN for structures that have none; None unless asked for."""
 
     def __post_init__(self) -> None:
-        shapes = {
-            "energy": (len(self.structures),),
-            "forces": self.structures.forces.shape,
-            "stress": self.structures.stress.shape,
-        }
-        for name, shape in shapes.items():
-            marginals: Marginals | None = getattr(self, name)
+        for name, shape in (
+            ("energy", (len(self.structures),)),
+            ("forces", self.structures.forces.shape),
+            ("stress", self.structures.stress.shape),
+        ):
+            marginals: Marginals | None = getattr(self.marginals, name)
             if marginals is not None:
                 require_shape(f"mean of {name}", marginals.mean, shape)
                 marginals.require_variances(name)
 
     @classmethod
-    def of(cls, name: str, block: Block, found: EnergyForcesMarginals) -> "Predictions":
-        """Marginals beside the labels of a block."""
-        known = np.nan if found.joint_nll is None else np.asarray(found.joint_nll)
-        joint = np.where(block.has_energy & block.has_forces, known, np.nan)
-        stress = found.stress if found.stress is not None and np.isfinite(found.stress.mean).any() else None
-        joint_nll = joint if np.isfinite(joint).any() else None
-        return cls(name, block, found.energy, found.forces, joint_nll, stress=stress)
-
-    @classmethod
     def joined(cls, parts: "Sequence[Predictions]") -> "Predictions":
         """Predictions of one model for several blocks, one after the other."""
-        first = parts[0]
         if len(parts) == 1:
-            return first
-
-        def column(name: str) -> Marginals | None:
-            found = [getattr(part, name) for part in parts]
-            return None if any(each is None for each in found) else Marginals.joined(found)
-
-        joint = [np.full(len(part), np.nan) if part.joint_nll is None else part.joint_nll for part in parts]
-        return cls(
-            first.name,
-            joined([part.structures for part in parts], first.structures.source),
-            column("energy"),
-            column("forces"),
-            np.concatenate(joint) if any(part.joint_nll is not None for part in parts) else None,
-            first.left_out,
-            column("stress"),
-        )
+            return parts[0]
+        structures = joined([part.structures for part in parts], parts[0].structures.source)
+        marginals = EnergyForcesMarginals.joined([part.marginals for part in parts])
+        return replace(parts[0], structures=structures, marginals=marginals)
 
     def __len__(self) -> int:
         return len(self.structures)
 
+    @property
+    def energy(self) -> Marginals | None:
+        """[n]; None for a model that predicts no energies."""
+        return self.marginals.energy
+
+    @property
+    def forces(self) -> Marginals | None:
+        """[A, 3]; None for a model that predicts no forces."""
+        return self.marginals.forces
+
+    @property
+    def stress(self) -> Marginals | None:
+        """[n, 3, 3], NaN for structures that have none; None unless asked for."""
+        return self.marginals.stress
+
+    @property
+    def joint_nll(self) -> Float[np.ndarray, " n"] | None:
+        """NaN for structures whose energy or forces were not observed; None if it is known for no structure."""
+        found = self.marginals.joint_nll
+        return None if found is None or np.isnan(found).all() else found
+
     def select(self, keep: Bool[np.ndarray, " n"]) -> "Predictions":
         """The structures that a mask keeps."""
-        atoms = np.repeat(keep, self.structures.sizes)
-        return replace(
-            self,
-            structures=self.structures.select(keep),
-            energy=None if self.energy is None else self.energy.rows(keep),
-            forces=None if self.forces is None else self.forces.rows(atoms),
-            joint_nll=None if self.joint_nll is None else self.joint_nll[keep],
-            stress=None if self.stress is None else self.stress.rows(keep),
-        )
+        marginals = self.marginals.rows(keep, keep[self.structures.owners])
+        return replace(self, structures=self.structures.select(keep), marginals=marginals)
 
     def calibrated(self, calibration: EnergyForcesCalibration) -> "Predictions":
-        """With calibrated variances. Joint likelihood and stresses are dropped: their calibration needs the model."""
-        return replace(
-            self,
-            energy=None if self.energy is None else self.energy.calibrated(calibration.energy),
-            forces=None if self.forces is None else self.forces.calibrated(calibration.forces),
-            joint_nll=None,
-            stress=None,
-        )
+        """With calibrated variances, without joint likelihood and stresses."""
+        return replace(self, marginals=self.marginals.calibrated(calibration))
 
     def uncalibrated(self) -> "Predictions | None":
         """Predictions before calibration, without joint likelihood and stresses; None if the model has none."""
-        if all(each is None or each.factor is None for each in (self.energy, self.forces)):
-            return None
-        return replace(
-            self,
-            energy=None if self.energy is None else self.energy.uncalibrated(),
-            forces=None if self.forces is None else self.forces.uncalibrated(),
-            joint_nll=None,
-            stress=None,
-        )
+        before = self.marginals.uncalibrated()
+        return None if before is None else replace(self, marginals=before)
 
     @property
     def atoms_observed(self) -> Bool[np.ndarray, " A"]:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from huefield.core.structure import Block
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
 
 WATER = np.array([[0.0, 0.0, 0.0], [0.96, 0.0, 0.0], [-0.24, 0.93, 0.0]])
@@ -36,9 +36,9 @@ def predicted(
 ) -> Predictions:
     """Predictions that are off by their own standard deviations; ``scale`` makes them too unsure or too sure."""
     rng = np.random.default_rng(seed)
-    return Predictions(
-        name, block, _marginals(block.energy, 0.02, scale, rng, parts), _marginals(block.forces, 0.1, scale, rng, parts)
-    )
+    energy = _marginals(block.energy, 0.02, scale, rng, parts)
+    forces = _marginals(block.forces, 0.1, scale, rng, parts)
+    return Predictions(name, block, EnergyForcesMarginals(energy, forces))
 
 
 def _marginals(target: np.ndarray, size: float, scale: float, rng: np.random.Generator, parts: bool) -> Marginals:

@@ -21,6 +21,7 @@ from huefield.predict import predict_part, remarks_on
 from huefield.predict.marginals import Marginals
 from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
+from tests.predict.helpers import changed
 from tests.training.helpers import POTENTIAL, write_waters
 
 
@@ -135,7 +136,7 @@ def test_what_is_missing_is_left_alone(predictions: Predictions) -> None:
     found = fit_calibration(without, "scale").calibration
     assert found.energy is None
     assert found.forces == fit_calibration(predictions, "scale").calibration.forces
-    nothing = replace(without, forces=None)
+    nothing = changed(without, forces=None)
     with pytest.raises(ValueError, match="no energy and no force was both predicted and observed"):
         fit_calibration(nothing, "scale")
 
@@ -160,7 +161,7 @@ def test_what_there_is_too_little_of_is_left_alone(predictions: Predictions) -> 
     assert calibration.energy is None
     assert calibration.forces is not None
     assert done.remarks[0].startswith("energies are not calibrated: 4 errors with a predicted variance above zero are")
-    sure = replace(predictions, energy=Marginals(predictions.energy.mean, np.zeros(len(predictions))))
+    sure = changed(predictions, energy=Marginals(predictions.energy.mean, np.zeros(len(predictions))))
     assert calibrate_predictions(sure, "isotonic")[0].energy is None
 
 
@@ -185,7 +186,9 @@ def test_a_calibration_that_does_harm_is_told_of(predictions: Predictions) -> No
     some = predictions.select(np.arange(len(predictions)) < 40)
     good = Marginals(some.energy.mean, np.ones(40))
     seldom = np.where(np.arange(40) % 10 == 0, 3.0, 0.01)  # where none of the large errors is fitted to, all seem small
-    few = replace(some, energy=good, structures=replace(some.structures, energy=good.mean + seldom), forces=None)
+    few = replace(
+        changed(some, energy=good, forces=None), structures=replace(some.structures, energy=good.mean + seldom)
+    )
     found = [calibrate_predictions(few, "scale", fit_fraction=0.25, seed=seed)[1].remarks for seed in range(20)]
     told = [remark for remarks in found for remark in remarks if "got worse" in remark]
     assert told

@@ -9,9 +9,10 @@ from huefield.evaluation.bootstrap import Resampling, interval_of_mean
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.evaluation.slices import breakdown, summarise
 from huefield.evaluation.summaries import summary
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
 from huefield.support.plain import plain
+from tests.predict.helpers import changed
 
 
 def _predictions(groups: tuple[str, ...], seed: int = 0) -> Predictions:
@@ -29,9 +30,8 @@ def _predictions(groups: tuple[str, ...], seed: int = 0) -> Predictions:
         np.arange(n), "test",
     )  # fmt: skip
     energy = Marginals(rng.standard_normal(n), rng.gamma(2.0, 1.0, n))
-    return Predictions(
-        "model", block, energy, Marginals(rng.standard_normal((atoms, 3)), rng.gamma(2.0, 1.0, (atoms, 3)))
-    )
+    predicted_forces = Marginals(rng.standard_normal((atoms, 3)), rng.gamma(2.0, 1.0, (atoms, 3)))
+    return Predictions("model", block, EnergyForcesMarginals(energy, predicted_forces))
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_single_precision_and_all_observed() -> None:
     found = _predictions(("a",) * 3)
     assert found.forces is not None
     single = Marginals(found.forces.mean.astype(np.float32), found.forces.variance.astype(np.float32))
-    forces = summarise(replace(found, forces=single)).forces
+    forces = summarise(changed(found, forces=single)).forces
     expected = summarise(found).forces
     assert forces is not None
     assert expected is not None
@@ -147,7 +147,7 @@ def test_single_precision_and_all_observed() -> None:
 
 @pytest.mark.parametrize("kind", ["energy", "forces"])
 def test_models_that_say_nothing_about_one_of_them(predictions: Predictions, kind: str) -> None:
-    found = summarise(replace(predictions, **{kind: None}))
+    found = summarise(changed(predictions, **{kind: None}))
     assert getattr(found, kind) is None
     assert all(getattr(part, kind) is None for part in found.breakdown)
     assert (found.forces_per_atom is None) == (kind == "forces")
@@ -158,11 +158,11 @@ def test_models_that_say_nothing_about_one_of_them(predictions: Predictions, kin
 
 def test_joint_nll_is_the_mean_of_what_is_known(predictions: Predictions) -> None:
     joint = np.full(60, np.nan)
-    assert summarise(replace(predictions, joint_nll=joint)).joint_nll is None
+    assert summarise(changed(predictions, joint_nll=joint)).joint_nll is None
     joint[:2] = [1.0, 4.0]
-    assert summarise(replace(predictions, joint_nll=joint)).joint_nll == 2.5
+    assert summarise(changed(predictions, joint_nll=joint)).joint_nll == 2.5
     joint[2] = np.inf
-    found = summarise(replace(predictions, joint_nll=joint))
+    found = summarise(changed(predictions, joint_nll=joint))
     assert found.joint_nll == 2.5
     assert found.remarks == ("joint_nll: infinite for 1 of 3 structures, which are excluded",)
     assert found.joint_nll_interval is None
@@ -170,14 +170,14 @@ def test_joint_nll_is_the_mean_of_what_is_known(predictions: Predictions) -> Non
 
 def test_the_joint_nll_has_an_interval(predictions: Predictions) -> None:
     joint = np.append(np.random.default_rng(0).standard_normal(58), [np.nan, np.inf])
-    found = summarise(replace(predictions, joint_nll=joint), resamples=50, seed=3)
+    found = summarise(changed(predictions, joint_nll=joint), resamples=50, seed=3)
     assert found.joint_nll_interval == interval_of_mean("joint_nll", joint[:58], Resampling(50, 3, 10))
     assert found.as_dict()["joint_nll_interval"] == plain(found.joint_nll_interval)
 
 
 def test_one_joint_nll_has_no_interval_and_a_remark(predictions: Predictions) -> None:
     joint = np.append(np.full(59, np.nan), 1.0)
-    found = summarise(replace(predictions, joint_nll=joint), resamples=50)
+    found = summarise(changed(predictions, joint_nll=joint), resamples=50)
     assert (found.joint_nll, found.joint_nll_interval) == (1.0, None)
     assert found.remarks == ("joint_nll: interval: a single structure cannot be resampled",)
 
@@ -205,7 +205,7 @@ def _unpredicted(predictions: Predictions, structure: int) -> Predictions:
     energy, forces = predictions.energy.mean.copy(), predictions.forces.mean.copy()
     energy[structure] = np.nan
     forces[predictions.structures.owners == structure] = np.nan
-    return replace(
+    return changed(
         predictions, energy=replace(predictions.energy, mean=energy), forces=replace(predictions.forces, mean=forces)
     )
 
@@ -238,4 +238,4 @@ def test_variances_that_are_not_numbers_are_named(predictions: Predictions) -> N
     variance = predictions.forces.variance.copy()
     variance[1, 2] = np.inf
     with pytest.raises(ValueError, match=r"variance must be finite, but is inf at index \(1, 2\)"):
-        summarise(replace(predictions, forces=replace(predictions.forces, variance=variance)))
+        summarise(changed(predictions, forces=replace(predictions.forces, variance=variance)))

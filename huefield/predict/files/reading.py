@@ -16,7 +16,7 @@ from huefield.data.readers.checks import fault_reasons
 from huefield.predict.files.frames import BadValueError, Contents, Frame, read_contents
 from huefield.predict.files.keys import ChosenKeys, PredictionKeys, Quantity, require_usable
 from huefield.predict.files.reference import read_reference, with_values_of
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
 
@@ -93,14 +93,12 @@ class _Rows:
         """All rows as predictions."""
         sizes = self.structures.sizes.tolist()
         joint = [np.nan if value is None else value for value in self.joint_nll]
-        return Predictions(
-            name=name,
-            structures=self.numbered(),
+        marginals = EnergyForcesMarginals(
             energy=_marginals(self.energy, [(1,)] * len(sizes)) if _there(self.energy).any() else None,
             forces=_marginals(self.forces, [(size, 3) for size in sizes]) if _there(self.forces).any() else None,
-            joint_nll=np.array(joint) if _there(self.joint_nll).any() else None,
-            left_out={reason: count for reason, count in left_out.items() if count},
+            joint_nll=np.array(joint),
         )
+        return Predictions(name, self.numbered(), marginals, {why: count for why, count in left_out.items() if count})
 
 
 def _chosen(quantity: Quantity, keys: PredictionKeys, contents: Contents) -> ChosenKeys:

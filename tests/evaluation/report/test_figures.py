@@ -13,6 +13,7 @@ from huefield.predict.predictions import Predictions
 from huefield.support.plots import publication_style
 from tests.evaluation.synthetic import predicted, waters
 from tests.pictures import require_readable
+from tests.predict.helpers import changed
 
 
 def models(count: int = 2) -> list[Predictions]:
@@ -57,7 +58,7 @@ def test_errors_of_zero_leave_axes_that_can_be_read() -> None:
     """No bin has a positive RMSE: nothing can be drawn on logarithmic axes, and the layout must stand that."""
     given = predicted(waters(40))
     assert given.forces is not None
-    exact = replace(given, forces=replace(given.forces, mean=given.structures.forces))
+    exact = changed(given, forces=replace(given.forces, mean=given.structures.forces))
     with publication_style():
         require_readable(figures.reliability_figure([summarise(exact)]), empty=(1,))
 
@@ -110,7 +111,7 @@ def test_models_that_do_not_know_their_parts_are_left_out() -> None:
 
 def test_a_model_of_forces_alone_keeps_its_name() -> None:
     both, forces = models(2)
-    figure = figures.reliability_figure([summarise(both), summarise(replace(forces, energy=None))])
+    figure = figures.reliability_figure([summarise(both), summarise(changed(forces, energy=None))])
     assert figure is not None
     assert [ax.get_title() for ax in figure.axes if ax.axison] == ["model 0", "", "model 1"]
 
@@ -145,7 +146,7 @@ def test_parts_are_those_of_what_was_predicted(monkeypatch: pytest.MonkeyPatch) 
     mean, zeros = given.forces.mean.copy(), np.ones_like(given.forces.mean)
     mean[:3], zeros[:3] = np.nan, 0.0
     variances = (v * zeros for v in (given.forces.variance, given.forces.aleatoric_var, given.forces.epistemic_var))
-    figures.parts_figure([replace(given, forces=Marginals(mean, *variances))])
+    figures.parts_figure([changed(given, forces=Marginals(mean, *variances))])
     assert given.forces.aleatoric_var is not None
     np.testing.assert_array_equal(drawn[1][0], given.forces.aleatoric_var[3:].ravel())
     assert (drawn[1][1] > 0).all()

@@ -20,6 +20,7 @@ from huefield.predict.marginals import Marginals
 from huefield.predict.predictions import Predictions
 from tests.evaluation.report.browser import CHROMIUM, Browser
 from tests.evaluation.synthetic import predicted, waters
+from tests.predict.helpers import changed
 
 VOID = {"meta", "link", "img", "br"}
 
@@ -191,7 +192,7 @@ def test_a_browser_without_what_the_viewer_needs_says_so(browser: Browser, repor
 
 
 def test_a_model_of_energies_alone(tmp_path: Path) -> None:
-    given = replace(predicted(waters(12)), forces=None)
+    given = changed(predicted(waters(12)), forces=None)
     text = page_of(tmp_path / "r.html", [given])
     assert "model, force components: no value was both predicted and observed" in text
     assert "By energy error" in text
@@ -234,7 +235,7 @@ def test_coverage_has_its_intervals(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("resamples", "said"), [(0, "model &lt;a&gt;: 2.50.</p>"), (20, "model &lt;a&gt;: 2.50 (")])
 def test_the_joint_nll_is_told(tmp_path: Path, resamples: int, said: str) -> None:
-    given = replace(predicted(waters(4), name="model <a>"), joint_nll=np.array([1.0, 2.0, 3.0, 4.0]))
+    given = changed(predicted(waters(4), name="model <a>"), joint_nll=np.array([1.0, 2.0, 3.0, 4.0]))
     write_report(tmp_path / "r.html", [summarise(given, resamples=resamples)], [given], figures=[])
     assert said in (tmp_path / "r.html").read_text()
 
@@ -264,7 +265,7 @@ def test_structures_that_were_predicted_in_part(tmp_path: Path) -> None:
     assert given.forces is not None
     mean, variance = given.forces.mean.copy(), given.forces.variance.copy()
     mean[:3], variance[:3] = np.nan, 0.0
-    text = page_of(tmp_path / "r.html", [replace(given, forces=Marginals(mean, variance))])
+    text = page_of(tmp_path / "r.html", [changed(given, forces=Marginals(mean, variance))])
     assert "model: forces: not predicted for 1 of 2 structures with observed values" in text
     dashes = '<td class="first">–</td><td>–</td>' * 2
     assert text.count(dashes) == 1

@@ -5,9 +5,10 @@ import pytest
 
 from huefield.evaluation.report import selection
 from huefield.evaluation.report.selection import StructureScores, choose_structures
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
 from tests.evaluation.synthetic import predicted, waters
+from tests.predict.helpers import changed
 
 
 def by_hand() -> Predictions:
@@ -16,7 +17,8 @@ def by_hand() -> Predictions:
     forces = block.forces.copy()
     forces[3] += [3.0, 0.0, 4.0]
     variance = np.repeat([1.0, 4.0], 9).reshape(6, 3)
-    return Predictions("m", block, Marginals(block.energy - [0, 2], np.array([9.0, 16.0])), Marginals(forces, variance))
+    energy = Marginals(block.energy - [0, 2], np.array([9.0, 16.0]))
+    return Predictions("m", block, EnergyForcesMarginals(energy, Marginals(forces, variance)))
 
 
 def test_scores_by_hand() -> None:
@@ -44,7 +46,7 @@ def test_what_was_not_observed_has_no_error() -> None:
 
 
 def test_what_was_not_predicted_has_no_score() -> None:
-    scores = StructureScores(replace(predicted(waters(3)), energy=None, forces=None))
+    scores = StructureScores(changed(predicted(waters(3)), energy=None, forces=None))
     for name in ("energy_error", "energy_uncertainty", "force_error", "force_uncertainty", "worst_force_error"):
         assert np.isnan(getattr(scores, name)).all()
 
@@ -56,7 +58,7 @@ def test_what_was_not_predicted_of_one_structure_is_not_known() -> None:
     energy, forces = given.energy.mean * [1, np.nan], given.forces.mean.copy()
     forces[4, 1] = np.nan
     scores = StructureScores(
-        replace(given, energy=replace(given.energy, mean=energy), forces=replace(given.forces, mean=forces))
+        changed(given, energy=replace(given.energy, mean=energy), forces=replace(given.forces, mean=forces))
     )
     for name in ("energy_error", "energy_uncertainty", "force_error", "force_uncertainty", "worst_force_error",
                  "worst_force_uncertainty"):  # fmt: skip
@@ -94,7 +96,7 @@ def test_a_model_without_uncertainties_is_ranked_by_errors_alone() -> None:
 
 
 def test_nothing_known_leaves_the_lot() -> None:
-    chosen = choose_structures(replace(predicted(waters(30)), energy=None, forces=None), 4)
+    chosen = choose_structures(changed(predicted(waters(30)), energy=None, forces=None), 4)
     assert len(chosen.indices) == 4
     assert chosen.description == "4 of 30 structures: a random selection"
 

@@ -11,6 +11,7 @@ from huefield.evaluation.report.selection import Selection, StructureScores, cho
 from huefield.predict.marginals import Marginals
 from huefield.predict.predictions import Predictions
 from tests.evaluation.synthetic import predicted, waters
+from tests.predict.helpers import changed
 
 
 def shown(given: Predictions, indices: list[int] | None = None) -> Any:
@@ -69,7 +70,7 @@ def test_what_was_not_predicted_is_null() -> None:
     assert given.forces is not None
     mean, variance = given.forces.mean.copy(), given.forces.variance.copy()
     mean[:3], variance[:3] = np.nan, 0.0
-    page = shown(replace(given, forces=Marginals(mean, variance)))
+    page = shown(changed(given, forces=Marginals(mean, variance)))
     properties = page["dataset"]["properties"]
     for name in ("force uncertainty (rms)", "force RMSE", "largest force uncertainty", "largest force error"):
         assert [value is None for value in properties[name]["values"]] == [True, False]
@@ -119,7 +120,7 @@ def test_unknown_values_are_null() -> None:
 
 
 def test_what_nobody_predicted_is_not_offered() -> None:
-    page = shown(replace(predicted(waters(3)), forces=None))
+    page = shown(changed(predicted(waters(3)), forces=None))
     assert list(page["maps"]) == ["energies"]
     assert list(page["colorings"]) == ["element"]
     assert not any("force" in name for name in page["dataset"]["properties"])
@@ -145,7 +146,7 @@ def test_an_outlier_does_not_wash_out_the_colours() -> None:
     assert given.forces is not None
     variance = given.forces.variance.copy()
     variance[0] = 1e6
-    highest = shown(replace(given, forces=replace(given.forces, variance=variance)))["colorings"]["force uncertainty"][
+    highest = shown(changed(given, forces=replace(given.forces, variance=variance)))["colorings"]["force uncertainty"][
         "max"
     ]
     assert 0.1 < highest < 1.0

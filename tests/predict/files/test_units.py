@@ -1,12 +1,11 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from huefield.core.structure import Structure, pack
 from huefield.predict.files.units import ENERGY_UNITS, FORCE_UNITS, unit_remark
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
+from tests.predict.helpers import changed
 
 
 def predicted(count: int = 20, *, offset: float = -40.0, seed: int = 0) -> Predictions:
@@ -27,13 +26,12 @@ def predicted(count: int = 20, *, offset: float = -40.0, seed: int = 0) -> Predi
         block.energy + 0.02 * rng.normal(size=count),
         block.forces + 0.02 * rng.normal(size=(sizes.sum(), 3)),
     )
-    return Predictions(
-        "model", block, Marginals(energy, np.full_like(energy, 0.1)), Marginals(forces, np.full_like(forces, 0.1))
-    )
+    found = (Marginals(values, np.full_like(values, 0.1)) for values in (energy, forces))
+    return Predictions("model", block, EnergyForcesMarginals(*found))
 
 
 def scaled(found: Predictions, *, energy: float | np.ndarray = 1.0, forces: float = 1.0) -> Predictions:
-    return replace(
+    return changed(
         found,
         energy=Marginals(found.energy.mean * energy, found.energy.variance),
         forces=Marginals(found.forces.mean * forces, found.forces.variance),
@@ -48,7 +46,7 @@ def test_good_predictions_have_no_remark(offset: float) -> None:
 def test_exact_predictions_have_no_remark() -> None:
     found = predicted()
     block = found.structures
-    exact = replace(
+    exact = changed(
         found,
         energy=Marginals(block.energy, np.ones_like(block.energy)),
         forces=Marginals(block.forces, np.ones_like(block.forces)),
@@ -59,7 +57,7 @@ def test_exact_predictions_have_no_remark() -> None:
 def test_useless_predictions_have_no_remark() -> None:
     found = predicted(offset=0.0)
     rng = np.random.default_rng(1)
-    noise = replace(
+    noise = changed(
         found,
         energy=Marginals(3 * rng.normal(size=len(found)), found.energy.variance),
         forces=Marginals(np.zeros_like(found.forces.mean), found.forces.variance),
@@ -106,7 +104,7 @@ def test_both_quantities_are_named_together() -> None:
 
 def test_quantities_that_are_not_there_have_no_remark() -> None:
     found = predicted()
-    assert unit_remark(replace(found, energy=None, forces=None)) is None
+    assert unit_remark(changed(found, energy=None, forces=None)) is None
 
 
 @pytest.mark.parametrize(("factor", "error"), [(1.0, 0.02), (1.0, 0.4), (0.6, 0.02)])
@@ -114,9 +112,9 @@ def test_opposite_signs_are_named_though_the_model_be_poor(factor: float, error:
     found = predicted()
     noise = np.random.default_rng(1).normal(size=found.structures.forces.shape)
     forces = factor * found.structures.forces + error * noise
-    turned = replace(found, forces=Marginals(-forces, np.full_like(forces, 0.1)))
+    turned = changed(found, forces=Marginals(-forces, np.full_like(forces, 0.1)))
     assert "predicted and reference forces have opposite signs" in unit_remark(turned)
-    assert unit_remark(replace(found, forces=Marginals(forces, np.full_like(forces, 0.1)))) is None
+    assert unit_remark(changed(found, forces=Marginals(forces, np.full_like(forces, 0.1)))) is None
 
 
 def test_gradients_in_atomic_units_are_named_as_both() -> None:
@@ -130,7 +128,7 @@ def test_forces_that_happen_to_point_the_other_way_have_no_remark(count: int, fa
     found = predicted(count)
     forces = found.structures.forces
     noise = np.random.default_rng(0).normal(size=forces.shape)
-    turned = replace(found, forces=Marginals(-factor * forces + error * noise, np.ones_like(forces)))
+    turned = changed(found, forces=Marginals(-factor * forces + error * noise, np.ones_like(forces)))
     assert unit_remark(turned) is None
 
 
@@ -143,7 +141,7 @@ def test_another_level_of_theory_is_not_taken_for_energies_per_atom() -> None:
     ]
     block = pack(structures, np.arange(30), "made")
     xtb = -622.71 + 0.9 * (block.energy + 9391.25)
-    found = Predictions("xtb", block, Marginals(xtb, np.full(30, 0.01)), None)
+    found = Predictions("xtb", block, EnergyForcesMarginals(Marginals(xtb, np.full(30, 0.01)), None))
     assert unit_remark(found) is None
-    per_atom = replace(found, energy=Marginals(block.energy / 15 + 0.002 * rng.normal(size=30), np.full(30, 0.01)))
+    per_atom = changed(found, energy=Marginals(block.energy / 15 + 0.002 * rng.normal(size=30), np.full(30, 0.01)))
     assert "predicted energies seem to be energies per atom" in unit_remark(per_atom)

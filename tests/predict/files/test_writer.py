@@ -8,8 +8,9 @@ from ase.stress import full_3x3_to_voigt_6_stress
 
 from huefield.core.structure import Structure, pack
 from huefield.predict import read_predictions, write_predictions, writing_predictions
-from huefield.predict.marginals import Marginals
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
+from tests.predict.helpers import changed
 
 
 def marginals(shape: tuple[int, ...], rng: np.random.Generator) -> Marginals:
@@ -38,7 +39,8 @@ def made(
     block = pack(structures, np.arange(len(groups)), "made")
     joint = np.where(block.has_energy & block.has_forces, rng.normal(size=len(block)), np.nan)
     atoms = len(block.positions)
-    return Predictions(name, block, marginals((len(block),), rng), marginals((atoms, 3), rng), joint)
+    energy, forces = marginals((len(block),), rng), marginals((atoms, 3), rng)
+    return Predictions(name, block, EnergyForcesMarginals(energy, forces, joint_nll=joint))
 
 
 def assert_same(found: Predictions, expected: Predictions) -> None:
@@ -89,7 +91,7 @@ def unpredicted(predictions: Predictions, energies: list[int], forces: list[int]
         return Marginals(mean, *variances)
 
     atoms = np.isin(predictions.structures.owners, forces)
-    return replace(
+    return changed(
         predictions,
         energy=without(predictions.energy, np.isin(np.arange(len(predictions)), energies)),
         forces=without(predictions.forces, atoms),
@@ -115,7 +117,7 @@ def test_what_was_not_predicted_of_a_structure_is_not_written(tmp_path: Path) ->
 
 
 def test_a_reference_of_what_nobody_predicted_reads_back(tmp_path: Path) -> None:
-    expected = replace(made(), forces=None)
+    expected = changed(made(), forces=None)
     write_predictions(tmp_path / "predictions.xyz", expected)
     assert_same(read_predictions(tmp_path / "predictions.xyz"), expected)
 
@@ -131,7 +133,7 @@ def test_numbers_of_the_source_are_kept(tmp_path: Path) -> None:
 
 def test_parts_that_are_not_known_are_not_written(tmp_path: Path) -> None:
     full = made()
-    expected = replace(full, energy=Marginals(full.energy.mean, full.energy.variance))
+    expected = changed(full, energy=Marginals(full.energy.mean, full.energy.variance))
     write_predictions(tmp_path / "predictions.xyz", expected)
     assert_same(read_predictions(tmp_path / "predictions.xyz"), expected)
 
@@ -155,7 +157,7 @@ def test_other_tools_find_the_names_of_the_design(tmp_path: Path) -> None:
 def test_members_are_read_back_by_ase(tmp_path: Path, count: int) -> None:
     rng, full = np.random.default_rng(0), made()
     energies, forces = rng.normal(size=(count, 6)), rng.normal(size=(count, len(full.structures.positions), 3))
-    with_members = replace(
+    with_members = changed(
         full, energy=replace(full.energy, members=energies), forces=replace(full.forces, members=forces)
     )
     write_predictions(tmp_path / "predictions.xyz", with_members)
@@ -174,7 +176,7 @@ def test_stresses_are_read_back_by_ase(tmp_path: Path) -> None:
     mean, noise, spread = (tensors + tensors.swapaxes(2, 3))[:3]
     mean[2] = np.nan
     stress = Marginals(mean, noise**2 + spread**2, noise**2, spread**2)
-    write_predictions(tmp_path / "predictions.xyz", replace(full, stress=stress))
+    write_predictions(tmp_path / "predictions.xyz", changed(full, stress=stress))
     frames = ase.io.read(tmp_path / "predictions.xyz", ":")
     np.testing.assert_array_equal(frames[1].calc.results["stress"], full_3x3_to_voigt_6_stress(mean[1]))
     for name, part in (
