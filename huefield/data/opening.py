@@ -15,7 +15,9 @@ from huefield.data.readers.detect import ReaderConfig, read_atoms
 from huefield.data.runs import is_run, part_of_run
 from huefield.support.errors import HuefieldError
 
-DataSource: TypeAlias = Part | Atoms | Sequence[Atoms] | str | Path | Sequence[str | Path]
+AtomsOrPaths: TypeAlias = Atoms | Sequence[Atoms] | str | Path | Sequence[str | Path]
+"""ASE atoms, or paths of files or stores."""
+DataSource: TypeAlias = Part | AtomsOrPaths
 """A part of a data set, ASE atoms with labels, files, one store, or the folder of a run."""
 IN_MEMORY = "atoms in memory"
 
@@ -35,21 +37,29 @@ def open_data(
         _require_none("part", part, "the data are a part already")
         _require_none("reader", reader, "the data are read already")
         return data
-    items = [data] if isinstance(data, str | Path | Atoms) else list(data)
-    if not items:
-        raise HuefieldError("there are no structures: the list is empty")
-    if all(isinstance(each, Atoms) for each in items):
+    atoms, given = atoms_and_paths(data)
+    if atoms:
         _require_none("part", part, "it selects a part of the data of a run")
-        return _atoms_part([each for each in items if isinstance(each, Atoms)], reader)
-    if not all(isinstance(each, str | Path) for each in items):
-        kinds = ", ".join(sorted({type(each).__name__ for each in items}))
-        raise HuefieldError(f"structures are ase.Atoms or paths of files, but these are {kinds}")
-    paths, remarks = [Path(each) for each in items if isinstance(each, str | Path)], list[Remark]()
+        return _atoms_part(atoms, reader)
+    paths, remarks = [Path(each) for each in given], list[Remark]()
     if len(paths) == 1 and is_run(paths[0]):
         _require_none("reader", reader, "the run records how its data are read")
         return _labelled(part_of_run(paths[0], part or usual_part, remarks.append), remarks)
     _require_none("part", part, f"{paths[0]} is not the folder of a run")
     return _labelled(open_part(", ".join(map(str, paths)), paths, reader, remarks.append), remarks)
+
+
+def atoms_and_paths(data: AtomsOrPaths) -> tuple[list[Atoms], list[str | Path]]:
+    """The atoms and the paths that were given; one of the two lists is empty."""
+    items = [data] if isinstance(data, str | Path | Atoms) else list(data)
+    if not items:
+        raise HuefieldError("there are no structures: the list is empty")
+    atoms = [each for each in items if isinstance(each, Atoms)]
+    paths = [each for each in items if isinstance(each, str | Path)]
+    if len(items) not in (len(atoms), len(paths)):
+        kinds = ", ".join(sorted({type(each).__name__ for each in items}))
+        raise HuefieldError(f"structures are ase.Atoms or paths of files, but these are {kinds}")
+    return atoms, paths
 
 
 def _atoms_part(atoms: list[Atoms], reader: ReaderConfig | None) -> Part:

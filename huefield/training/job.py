@@ -24,6 +24,7 @@ from typing import Any
 import jax
 
 from huefield.data.dataset import Part
+from huefield.data.opening import AtomsOrPaths
 from huefield.data.readers.base import MixedLabelsError, Remark, reader_of_training
 from huefield.data.references import TAG, AtomicReferences, EnergyChunk, GivenReferences
 from huefield.data.runs import CONFIG, digest
@@ -54,7 +55,7 @@ def train(
     out: str | Path | None = None,
     *,
     data: DataLike | None = None,
-    validation: DataLike | None = None,
+    validation: AtomsOrPaths | None = None,
     overrides: Overrides = (),
     member: int | None = None,
     report: OnTrainingEvent | None = None,

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from huefield import __version__
 from huefield.core.structure import Block, joined
 from huefield.data.dataset import BundledData, FileData
+from huefield.data.opening import AtomsOrPaths, atoms_and_paths
 from huefield.data.readers.detect import OnRemark, read_atoms
 from huefield.data.runs import CONFIG, HASHED, STRUCTURES
 from huefield.data.splits.config import RandomSplit
@@ -29,7 +30,7 @@ from huefield.training.presets import PresetName, preset
 
 ConfigLike: TypeAlias = TrainConfig | Mapping[str, Any] | str | Path
 """A configuration, the same as a mapping, the name of a preset, or a YAML file."""
-DataLike: TypeAlias = FileData | BundledData | str | Path | Atoms | Sequence[str | Path] | Sequence[Atoms]
+DataLike: TypeAlias = FileData | BundledData | AtomsOrPaths
 """A configuration of data, one or more files, or structures in memory."""
 Overrides: TypeAlias = Mapping[str, Any] | Sequence[str]
 """Settings by their places, such as ``{"stages.0.steps": 100}`` or ``["stages.0.steps=100"]``."""
@@ -74,7 +75,7 @@ def _new_folder() -> Path:
 def resolved(
     config: ConfigLike,
     data: DataLike | None,
-    validation: DataLike | None,
+    validation: AtomsOrPaths | None,
     overrides: Sequence[Overrides],
     folder: Path,
     on_remark: OnRemark = None,
@@ -107,7 +108,7 @@ def _content(config: ConfigLike) -> tuple[dict[str, Any], str]:
 
 
 def _data(
-    known: Any, data: DataLike | None, validation: DataLike | None, folder: Path, on_remark: OnRemark
+    known: Any, data: DataLike | None, validation: AtomsOrPaths | None, folder: Path, on_remark: OnRemark
 ) -> dict[str, Any]:
     """The configuration of the data; split and reader of a configuration of files are kept."""
     if isinstance(data, FileData | BundledData):
@@ -130,17 +131,10 @@ def _drop_needless_split(data: Any) -> None:
         data["split"] = None
 
 
-def _paths(data: DataLike, store: Path, on_remark: OnRemark) -> list[str]:
+def _paths(data: AtomsOrPaths, store: Path, on_remark: OnRemark) -> list[str]:
     """Files with the data; structures in memory are written into a store."""
-    if isinstance(data, str | Path):
-        return [str(data)]
-    entries: list[Any] = [data] if isinstance(data, Atoms) else list(data)
-    if entries and all(isinstance(entry, Atoms) for entry in entries):
-        return [str(_kept(entries, store, on_remark))]
-    if entries and all(isinstance(entry, str | Path) for entry in entries):
-        return [str(entry) for entry in entries]
-    kinds = ", ".join(sorted({type(entry).__name__ for entry in entries})) or "nothing"
-    raise HuefieldError(f"data must be files or ase.Atoms, but are {kinds}")
+    atoms, paths = atoms_and_paths(data)
+    return [str(_kept(atoms, store, on_remark))] if atoms else [str(path) for path in paths]
 
 
 def _kept(atoms: Iterable[Atoms], store: Path, on_remark: OnRemark) -> Path:

@@ -157,9 +157,9 @@ class TestResolved:
         ("config", "data", "message"),
         [
             ("huge", None, r"huge is neither a file nor a preset \(paper, small, tiny\)"),
-            ("tiny", [1, 2], r"data must be files or ase\.Atoms, but are int"),
-            ("tiny", [Atoms("H"), "a.xyz"], r"data must be files or ase\.Atoms, but are Atoms, str"),
-            ("tiny", [], "but are nothing"),
+            ("tiny", [1, 2], r"structures are ase\.Atoms or paths of files, but these are int"),
+            ("tiny", [Atoms("H"), "a.xyz"], r"ase\.Atoms or paths of files, but these are Atoms, str"),
+            ("tiny", [], "there are no structures: the list is empty"),
         ],
     )
     def test_what_is_no_configuration_or_data(self, config: str, data: Any, message: str) -> None:
