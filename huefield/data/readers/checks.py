@@ -6,12 +6,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import cKDTree
 
-from huefield.core.structure import MAX_ATOMIC_NUMBER, Block
+from huefield.core.structure import DEPENDENT, MAX_ATOMIC_NUMBER, Block
 from huefield.data.readers.base import Fault, Frames
 
 CLOSEST_ANGSTROM = 0.1
-FLAT = 1e-12
-"""Squared volume of unit lattice vectors above which they are linearly independent."""
 LARGE = 64
 """Number of atoms above which a tree finds close pairs faster than a loop over all pairs."""
 
@@ -75,7 +73,7 @@ def _degenerate(block: Block) -> Bool[np.ndarray, " n"]:
         vectors = np.where(axes, block.cells[periodic], np.eye(3))
         unit = vectors / np.linalg.norm(vectors, axis=2, keepdims=True)
         gram = np.where(axes & axes.swapaxes(1, 2), unit @ unit.swapaxes(1, 2), np.eye(3))
-        degenerate[periodic] = ~(np.linalg.det(gram) > FLAT)
+        degenerate[periodic] = ~(np.linalg.det(gram) > DEPENDENT**2)  # squared volume of unit vectors
     return degenerate
 
 
