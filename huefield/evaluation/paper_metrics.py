@@ -21,12 +21,12 @@ NO_BINS = Reliability(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class PaperMetrics:
+@dataclass(frozen=True, eq=False)
+class AbstractMetrics:
     """The metrics of the paper's table. Undefined metrics are NaN; the remarks say why."""
 
     count: int
-    """Number of entries: structures, or force components."""
+    """Number of entries: structures, force components, or atoms."""
     zero_variance: int
     """Number of entries with a predicted variance of exactly zero."""
     mae: float
@@ -42,6 +42,11 @@ class PaperMetrics:
     def as_dict(self) -> dict[str, object]:
         """Fields for JSON, with None in place of NaN."""
         return plain_fields(self)
+
+
+@dataclass(frozen=True)
+class PaperMetrics(AbstractMetrics):
+    """The metrics of the paper's table and nothing else, as slices of the data have them."""
 
 
 class Remarks:

@@ -24,11 +24,10 @@ from huefield.evaluation.curves import (
     z_histogram,
 )
 from huefield.evaluation.entries import checked_pair, defined_mean
-from huefield.evaluation.paper_metrics import NAN, Noisy, Remarks, diagram, table
+from huefield.evaluation.paper_metrics import NAN, AbstractMetrics, Noisy, Remarks, diagram, table
 from huefield.evaluation.ranking import WORST_FRACTION, Ranking, auroc, spearman
 from huefield.evaluation.sums import COVERAGES
 from huefield.support.checks import require_shape
-from huefield.support.plain import plain_fields
 
 POINTS = 100
 """Number of points of the retention curve."""
@@ -46,21 +45,10 @@ class Coverage:
     observed: float
 
 
-@dataclass(frozen=True, eq=False)
-class MetricSummary:
-    """All metrics and curves. Undefined metrics are NaN, undefined curves have no points; the remarks say why."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MetricSummary(AbstractMetrics):
+    """The metrics of the paper's table, further ones and curves. Undefined curves have no points."""
 
-    count: int
-    """Number of entries: structures, force components, or atoms."""
-    zero_variance: int
-    """Number of entries with a predicted variance of exactly zero."""
-    mae: float
-    rmse: float
-    nll: float
-    rzv: float
-    ence: float
-    cv: float
-    rmv: float
     crps: float
     coverage: tuple[Coverage, ...]
     miscalibration_area: float
@@ -75,16 +63,10 @@ class MetricSummary:
     z_histogram: ZHistogram
     intervals: tuple[Interval, ...] = ()
     """95 % confidence intervals from resampled structures; empty unless requested."""
-    remarks: tuple[str, ...] = ()
-    """Metrics that are undefined or were computed in another way, and why."""
 
     def interval(self, metric: str) -> Interval | None:
         """Confidence interval of a metric, if there is one."""
         return next((found for found in self.intervals if found.metric == metric), None)
-
-    def as_dict(self) -> dict[str, object]:
-        """Fields for JSON, with None in place of NaN."""
-        return plain_fields(self)
 
 
 def summary(
@@ -141,15 +123,6 @@ def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"
     curve, tabulated = (coverage_curve(error, variance, each) for each in (CURVE_COVERAGES, np.array(COVERAGES)))
     ranking = Ranking.of(error, variance)
     return MetricSummary(
-        count=scores.count,
-        zero_variance=scores.zero_variance,
-        mae=scores.mae,
-        rmse=scores.rmse,
-        nll=scores.nll,
-        rzv=scores.rzv,
-        ence=scores.ence,
-        cv=scores.cv,
-        rmv=scores.rmv,
         crps=crps,
         coverage=tuple(Coverage(*map(float, pair)) for pair in zip(tabulated.nominal, tabulated.observed, strict=True)),
         miscalibration_area=curve.area,
@@ -161,7 +134,7 @@ def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"
         coverage_curve=curve,
         retention=retention_of(ranking, POINTS),
         z_histogram=histogram,
-        remarks=tuple(remarks.found),
+        **{**vars(scores), "remarks": tuple(remarks.found)},
     )
 
 

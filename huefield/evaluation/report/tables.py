@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from huefield.evaluation.bootstrap import Interval, coverage_name
-from huefield.evaluation.paper_metrics import PaperMetrics
+from huefield.evaluation.paper_metrics import AbstractMetrics
 from huefield.evaluation.slices import Evaluation
 from huefield.evaluation.summaries import MetricSummary
 from huefield.evaluation.sums import COVERAGES
@@ -29,7 +29,7 @@ class Metric:
     unit: float = 1.0
     """Unit of the value relative to that of the interval: 0.01 for percent."""
 
-    def text(self, found: MetricSummary | PaperMetrics | None) -> str:
+    def text(self, found: AbstractMetrics | None) -> str:
         """The number, or a dash for no value."""
         return UNKNOWN if found is None else number(self.value(found), self.digits)  # type: ignore[arg-type]
 
