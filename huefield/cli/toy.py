@@ -18,7 +18,7 @@ def toy(
 ) -> None:
     """Draw the paper's toy example: an ensemble on energies and forces with correlated noise."""
     from huefield.cli.progress import use_compilation_cache
-    from huefield.reproduce.toy import ToyConfig, run_toy, summarise, write_toy
+    from huefield.reproduce.toy import ToyConfig, run_toy, toy_scores, write_toy
     from huefield.support.files import require_writable
     from huefield.training.progress import run_progress
 
@@ -28,7 +28,7 @@ def toy(
     with run_progress() as report:
         result = run_toy(config, report)
     paths = write_toy(result, out)
-    summary = summarise(result)
+    summary = toy_scores(result)
     for place in ("inside_training_interval", "outside_training_interval"):
         scores = summary[place]
         typer.echo(

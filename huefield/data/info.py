@@ -12,7 +12,7 @@ from huefield.data.outliers import LabelSizes, Outliers
 from huefield.data.readers.base import Fault, LeftOut, Remark, reader_option
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
-from huefield.data.summary import DataSummary, Distribution, describe, summarise
+from huefield.data.summary import DataSummary, Distribution, describe, summarise_data
 from huefield.support.errors import HuefieldError
 from huefield.support.plots import ALEATORIC, EPISTEMIC, TRUTH, publication_style
 
@@ -71,7 +71,7 @@ def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = 
     remarks: list[Remark] = []
     blocks = read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append, on_remark=remarks.append)
     labels = LabelSizes()
-    summary = summarise(labels.through(blocks), rng=np.random.default_rng(0))
+    summary = summarise_data(labels.through(blocks), rng=np.random.default_rng(0))
     return Info(path, store, summary, faults, left_out, remarks, labels.outliers())
 
 

@@ -116,7 +116,7 @@ class DataSummary:
         )
 
 
-def summarise(blocks: Iterable[Block], *, rng: np.random.Generator) -> DataSummary:
+def summarise_data(blocks: Iterable[Block], *, rng: np.random.Generator) -> DataSummary:
     """Summarise all structures in one pass; ``rng`` draws the samples of distributions."""
     energy, law, component, norm, distance, ratio = (Distribution() for _ in range(6))
     counts = dict.fromkeys(("structures", "atoms", "with_energy", "with_forces", "with_stress", "periodic"), 0)

@@ -17,7 +17,7 @@ from huefield.data.bundled.sets import SplitData, write_splits
 from huefield.make_data.neb import BANDS
 from huefield.make_data.oracles import TbliteOracle, oracle_of
 from huefield.make_data.plan import PLAN, SPLITS, SamplingPlan
-from huefield.make_data.pool import OnProgress, Task, run_tasks
+from huefield.make_data.pool import OnMakeProgress, Task, run_tasks
 from huefield.make_data.reactions import HELD_OUT
 from huefield.make_data.relax import RELAXATION
 from huefield.make_data.sampling import DYNAMICS, MODES, ONE_PIECE
@@ -47,7 +47,7 @@ def make(
     scale: float = 1.0,
     resume: bool = True,
     plan: SamplingPlan = PLAN,
-    report: OnProgress = lambda progress: None,
+    report: OnMakeProgress = lambda progress: None,
 ) -> SplitData:
     """Make a reactive data set in a folder: ``data.npz``, ``provenance.json`` and finished units in ``work``.
 
@@ -130,7 +130,7 @@ def _work_folder(out: Path, request: dict[str, Any], resume: bool) -> Path:
     return work
 
 
-def _sample(work: Path, plan: SamplingPlan, seed: int, workers: int, report: OnProgress) -> dict[str, UnitResult]:
+def _sample(work: Path, plan: SamplingPlan, seed: int, workers: int, report: OnMakeProgress) -> dict[str, UnitResult]:
     """Sample all molecules and reactions; results by the name of the unit."""
     oracle = TbliteOracle()
     jobs: dict[str, partial[UnitResult]] = {}
@@ -155,7 +155,12 @@ def _split(sampled: dict[str, UnitResult], plan: SamplingPlan, seed: int) -> tup
 
 
 def _label(
-    work: Path, structures: list[Structure], plan: SamplingPlan, level_of_theory: str, workers: int, report: OnProgress
+    work: Path,
+    structures: list[Structure],
+    plan: SamplingPlan,
+    level_of_theory: str,
+    workers: int,
+    report: OnMakeProgress,
 ) -> list[UnitResult]:
     """Label the structures, in their order."""
     oracle = oracle_of(level_of_theory)

@@ -39,12 +39,12 @@ class MakeProgress:
         return (self.total - self.done) / self.rate if self.rate else math.inf
 
 
-OnProgress: TypeAlias = Callable[[MakeProgress], Any]
+OnMakeProgress: TypeAlias = Callable[[MakeProgress], Any]
 """Receives progress."""
 
 
 def run_tasks(
-    stage: str, tasks: Sequence[Task], workers: int, report: OnProgress = lambda progress: None, *, resumed: int = 0
+    stage: str, tasks: Sequence[Task], workers: int, report: OnMakeProgress = lambda progress: None, *, resumed: int = 0
 ) -> None:
     """Run the tasks in any order; the first failure, or an interruption, cancels the unfinished ones.
 

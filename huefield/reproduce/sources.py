@@ -20,7 +20,7 @@ from huefield.data.splits.config import FileSplit, FormulaSplit, RandomSplit, Sp
 from huefield.data.splits.splits import SplitError
 from huefield.support.errors import HuefieldError
 from huefield.support.files import FolderInUseError, alone_in, write_bytes
-from huefield.training.datachecks import require_usable
+from huefield.training.datachecks import require_trainable
 
 LARGE_ATOMS = 20
 """Molecules of ANI-1x with more atoms are held out for the test on larger molecules."""
@@ -164,7 +164,7 @@ class OwnData(AbstractSource):
             )
         for seed in range(seeds):
             try:
-                require_usable(self.data(seed, self.path.parent).load())
+                require_trainable(self.data(seed, self.path.parent).load())
             except SplitError as fault:
                 raise HuefieldError(f"{self.path} cannot be split into parts, seed {seed}: {fault}") from fault
 

@@ -117,7 +117,7 @@ def _predict(ensemble: Ensemble, x: Float[np.ndarray, " n"]) -> PredictedCurves:
     return PredictedCurves(*(toy.ToyCurve(x, np.asarray(energy), np.asarray(forces)[:, 0]) for energy, forces in pairs))
 
 
-def summarise(result: ToyResult) -> dict[str, Any]:
+def toy_scores(result: ToyResult) -> dict[str, Any]:
     """Scores of a toy as JSON types. The same configuration gives the same numbers."""
     inside = result.inside
     return {
@@ -208,7 +208,7 @@ def write_toy(result: ToyResult, directory: Path) -> list[Path]:
     figure, stem = draw_figure(result), directory / f"toy-{result.config.noise.kind}"
     paths = {kind: stem.with_suffix(f".{kind}") for kind in ("safetensors", "json", "pdf", "png")}
     save(result.ensemble, paths["safetensors"])
-    write_bytes(paths["json"], (json.dumps(summarise(result), indent=2) + "\n").encode())
+    write_bytes(paths["json"], (json.dumps(toy_scores(result), indent=2) + "\n").encode())
     for kind in ("pdf", "png"):
         drawn = io.BytesIO()  # in memory first, so that a full disk raises the usual OSError
         figure.savefig(drawn, format=kind, dpi=300, metadata={"CreationDate": None} if kind == "pdf" else None)

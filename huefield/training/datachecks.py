@@ -13,12 +13,12 @@ from huefield.data.dataset import DataConfig, FileData, Part, Parts
 from huefield.data.outliers import LabelSizes
 from huefield.data.readers.base import Remark, reader_of_training
 from huefield.data.references import AtomicReferences
-from huefield.data.summary import UnitHint, summarise
+from huefield.data.summary import UnitHint, summarise_data
 from huefield.support.errors import HuefieldError
 from huefield.training.inputs import DECISIVE
 
 
-def require_usable(parts: Parts, remarks: Sequence[Remark] = ()) -> None:
+def require_trainable(parts: Parts, remarks: Sequence[Remark] = ()) -> None:
     """Raise if training would fail, or its result would be useless.
 
     Args:
@@ -111,7 +111,7 @@ class _Finding:
 def _findings(name: str, part: Part, *, units_stated: bool) -> Iterator[_Finding]:
     """Units and single labels that look wrong, in one pass over the structures."""
     sizes = LabelSizes()
-    hints = summarise(sizes.through(part.blocks()), rng=np.random.default_rng(0)).hints
+    hints = summarise_data(sizes.through(part.blocks()), rng=np.random.default_rng(0)).hints
     if not units_stated:
         yield from _units(name, hints)
     for found in sizes.outliers(part.where):

@@ -34,7 +34,7 @@ from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, leaving_no_empty, require_writable
 from huefield.training.checkpoint import CHECKPOINTS, checkpoints_in, saying_what_is_safe
 from huefield.training.config import TrainConfig
-from huefield.training.datachecks import label_warnings, overview, require_usable
+from huefield.training.datachecks import label_warnings, overview, require_trainable
 from huefield.training.diagnosis import diagnose
 from huefield.training.feed import Feed, prepare, validation_batches
 from huefield.training.initial import initial_ensemble, order_keys
@@ -134,7 +134,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         parts = config.data.load(remarks.append)
     except MixedLabelsError as error:
         raise error.advised(reader_of_training) from None
-    require_usable(parts, remarks)
+    require_trainable(parts, remarks)
     config = with_elements(config, parts["train"], saved)
     if saved is not None:
         require_transferable(saved, config.model, members)

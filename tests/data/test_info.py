@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from huefield.cli.data import app
 from huefield.data.info import draw_summary, look_into
-from huefield.data.summary import summarise
+from huefield.data.summary import summarise_data
 from tests.data.store.test_writer import random_block, written
 from tests.data.test_summary import molecules
 from tests.paths import SHARED as DATA
@@ -15,7 +15,7 @@ from tests.paths import SHARED as DATA
 
 def test_the_picture_has_six_panels_and_says_what_there_is_none_of() -> None:
     block = random_block(30, rng=np.random.default_rng(0), labels=("energy",))
-    figure = draw_summary(summarise([block], rng=np.random.default_rng(0)), "some")
+    figure = draw_summary(summarise_data([block], rng=np.random.default_rng(0)), "some")
     names = [ax.get_xlabel() for ax in figure.axes]
     assert names[0] == "atoms in a structure"
     assert names[1] == "element (12 most frequent)"
@@ -24,7 +24,7 @@ def test_the_picture_has_six_panels_and_says_what_there_is_none_of() -> None:
 
 def test_a_name_with_dollars_is_no_formula() -> None:
     block = random_block(5, rng=np.random.default_rng(0))
-    figure = draw_summary(summarise([block], rng=np.random.default_rng(0)), r"a$\frac{$.xyz")
+    figure = draw_summary(summarise_data([block], rng=np.random.default_rng(0)), r"a$\frac{$.xyz")
     assert r"a\$\frac{\$.xyz: 5 structures" in figure.get_suptitle()
 
 

@@ -14,7 +14,7 @@ from huefield.data.summary import (
     Distribution,
     UnitHint,
     describe,
-    summarise,
+    summarise_data,
     thomas_fermi_hartree,
     unit_hints,
 )
@@ -41,7 +41,7 @@ def test_counts_and_ranges_are_those_of_plain_loops() -> None:
     rng = np.random.default_rng(0)
     blocks = [random_block(40, rng=rng), random_block(30, rng=rng, labels=("energy",))]
     structures = [structure for block in blocks for structure in block]
-    summary = summarise(blocks, rng=np.random.default_rng(1))
+    summary = summarise_data(blocks, rng=np.random.default_rng(1))
     assert (summary.structures, summary.atoms) == (70, sum(map(len, structures)))
     assert (summary.smallest, summary.largest) == (min(map(len, structures)), max(map(len, structures)))
     assert [summary.sizes[n] for n in range(1, 21)] == [sum(len(s) == n for s in structures) for n in range(1, 21)]
@@ -74,15 +74,15 @@ def test_duplicates_are_the_same_atoms_in_the_same_places() -> None:
     block = molecules(10)
     moved = replace(block, positions=block.positions + 0.001)
     nearly = replace(block, positions=np.round(block.positions, 6), source="copy")
-    assert summarise([block, moved], rng=np.random.default_rng(0)).duplicates == 0
-    assert summarise([block, block.select(np.arange(10) < 4)], rng=np.random.default_rng(0)).duplicates == 4
-    assert summarise(
+    assert summarise_data([block, moved], rng=np.random.default_rng(0)).duplicates == 0
+    assert summarise_data([block, block.select(np.arange(10) < 4)], rng=np.random.default_rng(0)).duplicates == 4
+    assert summarise_data(
         [nearly, replace(nearly, positions=nearly.positions + 1e-9)], rng=np.random.default_rng(0)
     ).duplicates
 
 
 def test_data_in_the_right_units_raise_no_suspicion() -> None:
-    assert summarise([molecules()], rng=np.random.default_rng(0)).hints == []
+    assert summarise_data([molecules()], rng=np.random.default_rng(0)).hints == []
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_data_in_the_right_units_raise_no_suspicion() -> None:
     [("hartree", 1.0), ("kcal/mol", HARTREE_EV / KCAL_PER_MOL_EV), ("kJ/mol", HARTREE_EV / KJ_PER_MOL_EV)],
 )
 def test_energies_and_forces_in_other_units_are_suspected(unit: str, factor: float) -> None:
-    energy, forces = summarise([molecules(energy_factor=factor)], rng=np.random.default_rng(0)).hints
+    energy, forces = summarise_data([molecules(energy_factor=factor)], rng=np.random.default_rng(0)).hints
     assert (energy.quantity, energy.unit, energy.certain) == ("energies", unit, unit != "hartree")
     assert f"energies look like {unit}, not eV" in str(energy)
     assert ("forces look like hartree" if unit == "hartree" else "forces look like kcal/mol/Å") in str(forces)
@@ -100,14 +100,14 @@ def test_energies_and_forces_in_other_units_are_suspected(unit: str, factor: flo
 @pytest.mark.parametrize(("unit", "factor"), [("bohr", 1 / BOHR_ANGSTROM), ("nm", 0.1)])
 def test_lengths_in_other_units_are_suspected(unit: str, factor: float) -> None:
     block = replace(molecules(length_factor=factor), forces=molecules().forces)
-    (hint,) = summarise([block], rng=np.random.default_rng(0)).hints
+    (hint,) = summarise_data([block], rng=np.random.default_rng(0)).hints
     assert f"lengths look like {unit}, not Å" in str(hint)
 
 
 def test_metals_with_valence_energies_raise_no_suspicion() -> None:
     images = [bulk(name).repeat(2) for name in ("Na", "Al", "Cu", "Fe")]
     structures = [Structure(a.numbers.astype(np.uint8), a.positions, energy=-3.0 * len(a)) for a in images]
-    assert summarise([pack(structures, np.arange(4), "metals")], rng=np.random.default_rng(0)).hints == []
+    assert summarise_data([pack(structures, np.arange(4), "metals")], rng=np.random.default_rng(0)).hints == []
     assert unit_hints(*[float("nan")] * 4) == []
 
 
@@ -115,13 +115,13 @@ def test_a_few_wild_frames_raise_no_suspicion() -> None:
     block = molecules(200)
     wild = block.forces.copy()
     wild[:5] = 1000.0
-    assert summarise([replace(block, forces=wild)], rng=np.random.default_rng(0)).hints == []
+    assert summarise_data([replace(block, forces=wild)], rng=np.random.default_rng(0)).hints == []
 
 
 def test_strained_frames_among_relaxed_ones_raise_no_suspicion() -> None:
     block = molecules(200)
     mostly_relaxed = np.where(np.arange(len(block.forces))[:, None] % 10, 1e-3 * block.forces, block.forces)
-    assert summarise([replace(block, forces=mostly_relaxed)], rng=np.random.default_rng(0)).hints == []
+    assert summarise_data([replace(block, forces=mostly_relaxed)], rng=np.random.default_rng(0)).hints == []
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_forces_of_a_soft_metal_in_other_units_are_suspected(per_ev: float, susp
         )
         for _ in range(5)
     ]
-    hints = summarise([pack(structures, np.arange(5), "lithium")], rng=np.random.default_rng(0)).hints
+    hints = summarise_data([pack(structures, np.arange(5), "lithium")], rng=np.random.default_rng(0)).hints
     assert (
         any("forces look like kcal/mol/Å or kJ/mol/Å, not eV/Å: their median is" in str(hint) for hint in hints)
         == suspected
@@ -173,7 +173,7 @@ def test_real_files_are_suspected_in_wrong_units_only(path: Path) -> None:
             replace(b, energy=b.energy * energy, forces=b.forces * energy / length, positions=b.positions * length)
             for b in blocks
         )
-        return summarise(scaled, rng=np.random.default_rng(0)).hints
+        return summarise_data(scaled, rng=np.random.default_rng(0)).hints
 
     assert hints(1.0, 1.0) == []
     for unit in (HARTREE_EV, KCAL_PER_MOL_EV, KJ_PER_MOL_EV):
@@ -189,9 +189,9 @@ def test_the_thomas_fermi_sum_is_that_of_the_atoms() -> None:
 
 
 def test_a_description_names_everything_that_was_asked_for() -> None:
-    text = "\n".join(describe(summarise([molecules(energy_factor=1.0)], rng=np.random.default_rng(0))))
+    text = "\n".join(describe(summarise_data([molecules(energy_factor=1.0)], rng=np.random.default_rng(0))))
     for part in ("structures        20", "atoms             80, 3 to 5", "H 60, C 10, O 10", "duplicates        0"):
         assert part in text
     assert "without labels    energy 0, forces 0, stress 20" in text
     assert "suspicious        energies look like hartree" in text
-    assert "none" in "\n".join(describe(summarise([], rng=np.random.default_rng(0))))
+    assert "none" in "\n".join(describe(summarise_data([], rng=np.random.default_rng(0))))

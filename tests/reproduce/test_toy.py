@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 import huefield
 from huefield.data import toy
-from huefield.reproduce.toy import ToyConfig, ToyResult, run_toy, summarise, write_toy
+from huefield.reproduce.toy import ToyConfig, ToyResult, run_toy, toy_scores, write_toy
 
 SMALL = {"members": 3, "steps": (150, 50, 100), "grid_points": 33}
 
@@ -33,7 +33,7 @@ def test_one_command_writes_figure_numbers_and_model(small: ToyResult, tmp_path:
 
 
 def test_the_same_seed_gives_the_same_numbers(small: ToyResult) -> None:
-    assert summarise(run_toy(ToyConfig(**SMALL))) == summarise(small)
+    assert toy_scores(run_toy(ToyConfig(**SMALL))) == toy_scores(small)
 
 
 @pytest.mark.slow
@@ -45,7 +45,7 @@ def test_another_seed_gives_another_draw(small: ToyResult) -> None:
 def test_scores_are_of_the_realisation(small: ToyResult) -> None:
     inside = np.abs(small.data.truth.x) <= 1
     error = (small.on_grid.mean.energy - small.data.realisation.energy)[inside]
-    assert summarise(small)["inside_training_interval"]["energy_rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
+    assert toy_scores(small)["inside_training_interval"]["energy_rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
 
 
 @pytest.mark.parametrize("kind", [pytest.param("white", marks=pytest.mark.slow), "vanilla"])
@@ -67,7 +67,7 @@ def test_the_figure_shows_what_the_paper_describes() -> None:
     """Epistemic large away from data, a noise to be seen, and the mean on the realisation, not on the truth."""
     for seed in range(3):
         result = run_toy(ToyConfig(seed=seed))
-        numbers = summarise(result)
+        numbers = toy_scores(result)
         inside, outside = numbers["inside_training_interval"], numbers["outside_training_interval"]
         assert outside["energy_epistemic"] > 3 * inside["energy_epistemic"]
         assert inside["energy_rmse"] < 0.03

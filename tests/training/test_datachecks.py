@@ -17,7 +17,7 @@ from huefield.data.dataset import FileData, Part, Parts, open_part
 from huefield.data.readers.ase_files import AseReader
 from huefield.support.errors import HuefieldError
 from huefield.training import TrainingStoppedError, train
-from huefield.training.datachecks import label_warnings, overview, require_usable
+from huefield.training.datachecks import label_warnings, overview, require_trainable
 from huefield.training.outcome import evaluated
 from tests.training.helpers import POTENTIAL, config_for, waters
 from tests.training.test_overview import ONE_BY_ONE
@@ -201,7 +201,7 @@ def test_test_structures_with_unknown_elements_are_skipped(tmp_path: Path) -> No
     strange[1].symbols[0] = "S"
     write(tmp_path / "test.xyz", strange, format="extxyz")
     parts = {**parts_of(waters(6), tmp_path), "test": open_part("test", [tmp_path / "test.xyz"])}
-    require_usable(parts)
+    require_trainable(parts)
     told = list(overview(parts, ONE_BY_ONE, range(2), 2))
     assert "warning: structures of test with S, which the training data lack, are skipped" in told
     config = ForceField.Config.model_validate(

@@ -104,7 +104,7 @@ class ChosenKeys:
         return self.variance if self.deviation is None else self.deviation
 
 
-def require_usable(
+def require_complete(
     chosen: tuple[ChosenKeys, ...], present: Collection[str], source: str, *, reference_elsewhere: bool
 ) -> None:
     """Raise unless the file has predictions with uncertainties and reference values."""

@@ -14,7 +14,7 @@ from jaxtyping import Bool
 from huefield.core.structure import Block, Structure, pack
 from huefield.data.readers.checks import fault_reasons
 from huefield.predict.files.frames import BadValueError, Contents, Frame, read_contents
-from huefield.predict.files.keys import ChosenKeys, PredictionKeys, Quantity, require_usable
+from huefield.predict.files.keys import ChosenKeys, PredictionKeys, Quantity, require_complete
 from huefield.predict.files.reference import read_reference, with_values_of
 from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
@@ -47,7 +47,7 @@ def read_predictions(
     elsewhere = reference is not None
     keys.require_stated(contents.names, str(path), reference_elsewhere=elsewhere)
     chosen = (_chosen("energy", keys, contents), _chosen("forces", keys, contents))
-    require_usable(chosen, contents.names, str(path), reference_elsewhere=elsewhere)
+    require_complete(chosen, contents.names, str(path), reference_elsewhere=elsewhere)
     left_out = Counter(contents.faults)
     rows = _usable(contents, chosen, keys, str(path), left_out)
     if reference is not None:
