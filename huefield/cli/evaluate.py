@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from huefield.cli.data import ReaderOption, parse_reader
+from huefield.support.defaults import BINS, FIT_FRACTION, RESAMPLES
 
 if TYPE_CHECKING:
     from huefield.evaluation.calibrate import CalibrationCheck
@@ -55,10 +56,10 @@ def evaluate(
     keys: KeysOption = None,
     reader: ReaderOption = None,
     part: PartOption = None,
-    bins: Annotated[int, typer.Option(min=1, help="Number of bins of reliability diagrams.")] = 10,
+    bins: Annotated[int, typer.Option(min=1, help="Number of bins of reliability diagrams.")] = BINS,
     resamples: Annotated[
         int, typer.Option(min=0, help="Number of resamples for confidence intervals; 0 for no intervals.")
-    ] = 200,
+    ] = RESAMPLES,
     members: Annotated[
         bool, typer.Option("--members", help="Write the predictions of each ensemble member, too.")
     ] = False,
@@ -130,7 +131,7 @@ def calibrate(
     ] = None,
     fit_fraction: Annotated[
         float, typer.Option(help="Share of the structures for the fit; the others are for the comparison.")
-    ] = 0.5,
+    ] = FIT_FRACTION,
     seed: Annotated[int, typer.Option(help="Seed of the random draw of these structures.")] = 0,
 ) -> None:
     """Calibrate uncertainties, and compare before and after on structures that were not used for the fit.

@@ -28,6 +28,7 @@ from huefield.model.joint_calibration import EnergyForcesCalibration, normal_wid
 from huefield.model.modelfile import ModelSource, open_model, save
 from huefield.predict import OnProgress, predict_part, remarks_on
 from huefield.predict.predictions import Observed, Predictions
+from huefield.support.defaults import FIT_FRACTION
 from huefield.support.errors import HuefieldError
 
 Method = Literal["isotonic", "scale", "gamma", "conformal"]
@@ -151,7 +152,7 @@ def calibrate(
     part: str | None = None,
     reader: ReaderConfig | None = None,
     group_size: int | None = None,
-    fit_fraction: float = 0.5,
+    fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
     report: OnProgress = lambda done, total: None,
 ) -> CalibratedModel:
@@ -208,7 +209,7 @@ def calibrate_predictions(
     method: Method = "isotonic",
     *,
     group_size: int | None = None,
-    fit_fraction: float = 0.5,
+    fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
 ) -> tuple[EnergyForcesCalibration, CalibrationCheck]:
     """Calibrate predictions of any code; arguments as for :func:`calibrate`."""

@@ -15,8 +15,6 @@ from huefield.evaluation.ranking import Ranking, running_mean
 from huefield.support.checks import require_positive
 from huefield.support.errors import HuefieldError
 
-BINS = 10
-"""Number of bins of reliability diagrams by default."""
 CURVE_COVERAGES = np.linspace(0.0, 1.0, 100)
 """Nominal coverages of coverage curves."""
 Z_EDGES = np.linspace(-5.0, 5.0, 81)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from huefield.data.opening import DataSource, open_data
 from huefield.data.readers.detect import ReaderConfig
-from huefield.evaluation.curves import BINS
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
 from huefield.evaluation.report.notebook import evaluations_html
 from huefield.evaluation.report.page import write_report
@@ -21,6 +20,7 @@ from huefield.model.modelfile import HasEnsemble, ModelSource, open_model
 from huefield.predict import OnProgress, differing_structures, predict_part, remarks_on, write_predictions
 from huefield.predict.names import model_names
 from huefield.predict.predictions import Predictions
+from huefield.support.defaults import BINS, RESAMPLES
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.support.folders import folder_for_results
@@ -29,8 +29,6 @@ from huefield.support.names import file_stems
 METRICS = "metrics.json"
 REPORT = "report.html"
 FIGURES = "figures"
-RESAMPLES = 200
-"""Number of resamples for confidence intervals."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

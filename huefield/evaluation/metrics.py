@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy.typing import ArrayLike
 from scipy.special import erf
 
-from huefield.evaluation.curves import BINS, CURVE_COVERAGES, coverage_curve, reliability
+from huefield.evaluation.curves import CURVE_COVERAGES, coverage_curve, reliability
 from huefield.evaluation.entries import (
     UndefinedMetricError,
     checked_error,
@@ -27,6 +27,7 @@ from huefield.evaluation.entries import (
     in_sigmas,
 )
 from huefield.evaluation.ranking import WORST_FRACTION, Ranking, auroc, spearman
+from huefield.support.defaults import BINS
 
 
 def mae(error: ArrayLike) -> float:

@@ -9,11 +9,12 @@ from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
-from huefield.evaluation.curves import BINS, bin_numbers
+from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
 from huefield.evaluation.paper_metrics import PaperMetrics, Remarks, paper_metrics
 from huefield.evaluation.summaries import MetricSummary, summary_of_errors, summary_of_lengths
 from huefield.predict.predictions import Observed, Predictions
+from huefield.support.defaults import BINS
 from huefield.support.plain import plain_fields
 
 LARGEST_GROUPS = 20

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike
 from huefield.evaluation import metrics
 from huefield.evaluation.bootstrap import Interval, Resampling, bootstrap_intervals, coverage_name
 from huefield.evaluation.curves import (
-    BINS,
     CURVE_COVERAGES,
     CoverageCurve,
     Reliability,
@@ -28,6 +27,7 @@ from huefield.evaluation.paper_metrics import NAN, AbstractMetrics, Noisy, Remar
 from huefield.evaluation.ranking import WORST_FRACTION, Ranking, auroc, spearman
 from huefield.evaluation.sums import COVERAGES
 from huefield.support.checks import require_shape
+from huefield.support.defaults import BINS
 
 POINTS = 100
 """Number of points of the retention curve."""

@@ -19,7 +19,6 @@ from jaxtyping import Float
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes
 from huefield.data.dataset import Part, Parts
-from huefield.evaluation.curves import BINS
 from huefield.evaluation.fits import deviations_of
 from huefield.evaluation.paper_metrics import PaperMetrics, paper_metrics
 from huefield.model.ensemble import Ensemble
@@ -28,6 +27,7 @@ from huefield.model.typical import Deviations, TypicalUncertainty
 from huefield.predict.batches import batches_of, predict_parts
 from huefield.predict.elements import KnownElements
 from huefield.predict.predictions import Predictions
+from huefield.support.defaults import BINS
 from huefield.support.files import write_bytes
 from huefield.support.plain import plain, plain_fields
 from huefield.training.config import TrainConfig

@@ -12,11 +12,11 @@ from ase.io import write
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import open_part
 from huefield.data.references import TAG, AtomicReferences
-from huefield.evaluation.curves import BINS
 from huefield.evaluation.paper_metrics import paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.predict import predict_part
+from huefield.support.defaults import BINS
 from huefield.training import NLLStage, SquaredErrorStage
 from huefield.training.feed import validation_batches
 from huefield.training.mesh import Layout, MeshConfig
