@@ -18,8 +18,10 @@ EXPLAINED = 0.1
 """Largest part of the error, and of the reference, that remains if a factor explains the error."""
 ACCIDENTAL = 1e-3
 """Part of the reference that an accidental factor may leave if all structures are alike."""
-TURNED = 0.5
-"""The same for the sign of forces, which is unmistakable: as they are, they are worse than zero forces."""
+UNMISTAKABLE = 0.5
+"""The same for the sign of forces and for factors on forces that no model is wrong by."""
+LARGE_FACTOR = 10.0
+"""Smallest such factor, or its inverse."""
 FEWEST_COMPONENTS = 30
 """Force components needed for that."""
 WELL_PREDICTED = 0.4
@@ -61,7 +63,8 @@ def unit_remark(predictions: Predictions) -> str | None:
 
     A factor explains the errors if predictions divided by it leave less than a tenth of the root mean squared error and
     of the root mean square of the reference; for energies, also less than the part that is not linear in the
-    composition, or a thousandth of the reference. For many forces of opposite sign, half may remain.
+    composition, or a thousandth of the reference. For many forces that have the opposite sign, or are more than ten
+    times too large or too small, half may remain: a poor model errs as much, but not by such a factor.
     """
     remarks = (_energy_remark(predictions), _forces_remark(predictions.observed_forces()))
     return " ".join(remark for remark in remarks if remark is not None) or None
@@ -104,16 +107,23 @@ def theory_remark(predictions: Predictions) -> str | None:
 def _forces_remark(forces: Observed | None) -> str | None:
     if forces is None or _size(forces.error) < WELL_PREDICTED * _size(forces.target):
         return None
-    same = _guesses("forces", FORCE_UNITS)
+    unmistakable = UNMISTAKABLE if len(forces.mean) >= FEWEST_COMPONENTS else EXPLAINED
+    same = _guesses("forces", FORCE_UNITS, large=unmistakable)
     turned = [_Guess(f"{SIGNS}, and {guess.text}", -guess.ratio) for guess in same]
-    sign = _Guess(SIGNS, -1.0, TURNED if len(forces.mean) >= FEWEST_COMPONENTS else EXPLAINED)
+    sign = _Guess(SIGNS, -1.0, unmistakable)
     return _remark(forces, [*same, *turned, sign], np.inf, "eV/Å, and the negative gradient of the energy")
 
 
-def _guesses(quantity: str, units: Mapping[str, float]) -> list[_Guess]:
-    predicted = [_Guess(f"the predicted {quantity} seem to be in {name}", 1 / f) for name, f in units.items()]
-    reference = [_Guess(f"the reference {quantity} seem to be in {name}", f) for name, f in units.items()]
-    return predicted + reference
+def _guesses(quantity: str, units: Mapping[str, float], large: float = EXPLAINED) -> list[_Guess]:
+    """One guess for each unit of the predictions and of the reference; ``large`` may remain for large factors."""
+    ratios = {
+        **{f"the predicted {quantity} seem to be in {name}": 1 / factor for name, factor in units.items()},
+        **{f"the reference {quantity} seem to be in {name}": factor for name, factor in units.items()},
+    }
+    return [
+        _Guess(text, ratio, large if max(ratio, 1 / ratio) > LARGE_FACTOR else EXPLAINED)
+        for text, ratio in ratios.items()
+    ]
 
 
 def _remark(values: Observed, guesses: list[_Guess], allowed: float, expected: str) -> str | None:

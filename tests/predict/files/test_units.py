@@ -117,6 +117,20 @@ def test_opposite_signs_are_named_though_the_model_be_poor(factor: float, error:
     assert unit_remark(changed(found, forces=Marginals(forces, np.full_like(forces, 0.1)))) is None
 
 
+@pytest.mark.parametrize("unit", ["kcal/mol/Å", "kJ/mol/Å", "hartree/bohr"])
+def test_units_of_forces_are_named_though_the_model_be_poor(unit: str) -> None:
+    """Not a level of theory: energies in kcal/mol also differ by nearly a constant for each element."""
+    found = predicted()
+    noise = np.random.default_rng(1).normal(size=found.structures.forces.shape)
+    forces = FORCE_UNITS[unit] * (found.structures.forces + 0.3 * noise)
+    poor = changed(found, forces=Marginals(forces, np.full_like(forces, 0.1)))
+    assert f"the reference forces seem to be in {unit} " in unit_remark(poor)
+    few = changed(predicted(1), energy=None)
+    noise = 0.3 * noise[: len(few.forces.mean)]
+    forces = FORCE_UNITS[unit] * (few.structures.forces + noise)
+    assert unit_remark(changed(few, forces=Marginals(forces, np.full_like(forces, 0.1)))) is None
+
+
 def test_gradients_in_atomic_units_are_named_as_both() -> None:
     remark = unit_remark(scaled(predicted(), forces=-FORCE_UNITS["hartree/bohr"]))
     assert "have opposite signs, and the reference forces seem to be in hartree/bohr (" in remark
