@@ -105,10 +105,10 @@ class CalibrationCheck:
 
     def text(self) -> str:
         """The method, and metrics and coverage before and after, without remarks."""
-        from huefield.evaluation.report.tables import markdown_table
+        from huefield.evaluation.report.tables import narrow_table
 
         fitted = f"Calibration ({self.method}) fitted to {self.fitted_to} structures"
-        lines = [f"{fitted}; metrics of the {len(self.after)} others:", markdown_table(self.evaluations)]
+        lines = [f"{fitted}; metrics of the {len(self.after)} others:", narrow_table(self.evaluations)]
         for name, changes in self.coverage().items():
             shares = ", ".join(f"{100 * c.nominal:g} %: {100 * c.before:.0f} → {100 * c.after:.0f} %" for c in changes)
             count = f" ({len(self.pairs)} pairs)" if name == "energy differences" and self.pairs is not None else ""

@@ -220,8 +220,8 @@ def test_it_prints_what_was_fitted_and_what_changed(predictions: Predictions) ->
     _, done = calibrate_predictions(predictions, "scale")
     said = str(done)
     assert said.startswith("Calibration (scale) fitted to 60 structures; metrics of the 60 others:\n")
-    assert "| before |" in said
-    assert "| after |" in said
+    assert "E: before  E: after  F: before  F: after\nMAE " in said
+    assert max(len(line) for line in said.splitlines() if not line.startswith(("Coverage", "note"))) < 80
     assert "\nCoverage of intervals of forces, before → after: 50 %: " in said
     assert said.endswith(f"note: {COHERENCE_REMARK}")
     assert repr(done) == said

@@ -12,6 +12,7 @@ from huefield.evaluation.sums import COVERAGES
 from huefield.support.names import latex_text, markdown_text
 
 UNKNOWN = "–"
+UNITS_NOTE = "Energies (E) in eV, force components (F) in eV/Å."
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     numbers = [[m.text(s) for s in (e.energy, e.forces) for m in PAPER_METRICS] for e in evaluations]
     values = [row + [joint_text(e)] * joint for row, e in zip(numbers, evaluations, strict=True)]
     names = [markdown_text(e.name) for e in evaluations]
-    note = "Energies (E) in eV, force components (F) in eV/Å.\n\n"
+    note = f"{UNITS_NOTE}\n\n"
     if not has_intervals(evaluations):
         return note + _markdown(heads, names, values)
     texts = [[m.interval_text(s) for s in (e.energy, e.forces) for m in PAPER_METRICS] for e in evaluations]
@@ -120,6 +121,20 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     ends = [[text or UNKNOWN for text in row] for row in ends]
     second = "\n95 % confidence intervals from resampled structures:\n\n"
     return note + _markdown(heads, names, values) + second + _markdown(heads, names, ends)
+
+
+def narrow_table(evaluations: Sequence[Evaluation]) -> str:
+    """The paper's metrics for a terminal: a row per metric, a column per quantity and model."""
+    of_energies = [(f"E: {e.name}", e.energy) for e in evaluations if e.energy is not None]
+    of_forces = [(f"F: {e.name}", e.forces) for e in evaluations if e.forces is not None]
+    columns = [*of_energies, *of_forces]
+    rows = [["", *(head for head, _ in columns)]]
+    rows += [[metric.heading, *(metric.text(found) for _, found in columns)] for metric in PAPER_METRICS]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    if any(e.joint_nll is not None for e in evaluations):
+        lines.append("joint NLL: " + ", ".join(f"{e.name} {joint_text(e)}" for e in evaluations))
+    return "\n".join([UNITS_NOTE, "", *lines, ""])
 
 
 def latex_table(evaluations: Sequence[Evaluation]) -> str:

@@ -10,6 +10,7 @@ from huefield.evaluation.report.tables import (
     PAPER_METRICS,
     latex_table,
     markdown_table,
+    narrow_table,
     number,
 )
 from huefield.evaluation.slices import Evaluation, summarise
@@ -79,6 +80,23 @@ def test_markdown_has_the_interval_of_the_joint_nll(resampled: Evaluation) -> No
     assert markdown_table([known]).splitlines()[-1].endswith(" | −1.50 to 2.00 |")
     without = replace(known, joint_nll_interval=None)
     assert markdown_table([without]).splitlines()[-1].endswith(" | – |")
+
+
+def test_a_terminal_gets_a_column_for_each_quantity_and_model(evaluations: list[Evaluation]) -> None:
+    white, other = evaluations
+    lines = narrow_table([replace(white, joint_nll=-1.234), replace(other, energy=None)]).splitlines()
+    assert lines[2].split("  ")[-3:] == ["E: white", "F: white", "F: a|b_c"]
+    assert white.energy is not None
+    assert white.forces is not None
+    assert other.forces is not None
+    assert lines[3].split() == [
+        "MAE",
+        *(number(found.mae, None) for found in (white.energy, white.forces, other.forces)),
+    ]
+    assert [line.split()[0] for line in lines[3:10]] == [metric.heading for metric in PAPER_METRICS]
+    assert len({len(line) for line in lines[2:10]}) == 1
+    assert lines[10:] == ["joint NLL: white −1.23, a|b_c –"]
+    assert "joint" not in narrow_table(evaluations)
 
 
 def test_latex_is_balanced_and_escaped(evaluations: list[Evaluation]) -> None:
