@@ -21,7 +21,8 @@ from huefield.support.errors import HuefieldError
 from huefield.training.feed import AbstractFeed
 from huefield.training.mesh import Layout, MeshConfig
 from huefield.training.reports import OnTrainingEvent, ValidationReport
-from huefield.training.run import LoopSettings, Run, Setting
+from huefield.training.run import Run
+from huefield.training.setting import LoopSettings, Setting
 from huefield.training.stages import AbstractStage
 from huefield.training.step import OptimiserConfig
 from huefield.training.validation import Validator

@@ -44,7 +44,8 @@ from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.progress import run_progress
 from huefield.training.reports import OnTrainingEvent
 from huefield.training.request import ConfigLike, DataLike, Overrides, resolved, run_folder
-from huefield.training.run import LoopSettings, Run, Setting
+from huefield.training.run import Run
+from huefield.training.setting import LoopSettings, Setting
 from huefield.training.tensorboard import require_tensorboard
 from huefield.training.transfer import require_transferable
 from huefield.training.validation import Validator

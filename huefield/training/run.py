@@ -1,13 +1,11 @@
 """The training loop: stages, steps, validations, checkpoints, and recovery from failed steps."""
 
-import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import closing, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import NoReturn
 
 import equinox as eqx
 import jax
@@ -15,7 +13,6 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from huefield.data.batches.batching import Batch, Place, prefetch
-from huefield.model.ensemble import Strategy
 from huefield.model.forcefield import ForceField
 from huefield.support.errors import HuefieldError
 from huefield.training.checkpoint import (
@@ -27,15 +24,14 @@ from huefield.training.checkpoint import (
     save_checkpoint,
 )
 from huefield.training.feed import AbstractFeed
-from huefield.training.history import History
 from huefield.training.initial import with_noise_levels
-from huefield.training.mesh import Layout, first_process
+from huefield.training.mesh import first_process
 from huefield.training.program import StageProgram, chosen
-from huefield.training.reports import Clock, OnTrainingEvent, StepReport, ValidationReport
+from huefield.training.record import RunRecord, recording
+from huefield.training.reports import Clock, StepReport, ValidationReport
+from huefield.training.setting import Setting
 from huefield.training.stages import AbstractStage
-from huefield.training.step import MemberState, OptimiserConfig, StepMetrics
-from huefield.training.tensorboard import TensorBoard
-from huefield.training.validation import Validator
+from huefield.training.step import MemberState, StepMetrics
 
 PREFETCHED = 2
 """Batches that are prepared ahead."""
@@ -55,46 +51,12 @@ class TrainingDivergedError(HuefieldError):
     """Steps of a member keep failing; the message names the structures and terms of the loss."""
 
 
-@dataclass(frozen=True)
-class LoopSettings:
-    """The settings that the loop reads; :class:`~huefield.training.config.TrainConfig` describes them."""
-
-    stages: tuple[AbstractStage, ...]
-    optimiser: OptimiserConfig
-    precision: Literal["float32", "float64"]
-    validate_every: int
-    checkpoint_every: int
-    report_every: int
-    patience: int | None = None
-    tensorboard: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """Everything that a run works with."""
-
-    loop: LoopSettings
-    layout: Layout
-    validator: Validator
-    feed_for: Callable[[int], AbstractFeed]
-    """Gives the batches of a stage."""
-    folder: Path
-    fingerprint: dict[str, Any] = field(default_factory=dict)
-    """Inputs that must be the same when the run is resumed."""
-    report: OnTrainingEvent = lambda event: None
-    should_stop: Callable[[], bool] = lambda: False
-    on_saved: Callable[[], None] = lambda: None
-    """Called after each checkpoint."""
-    diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str] = lambda *_: ""
-    """Explains why the last batches of a member failed."""
-    strategy: Strategy = "auto"
-
-
 class Run:
     """The state of a run, and the loop that changes it."""
 
     now: RunState
     """The state that checkpoints save, laid out over the devices."""
+    record: RunRecord
 
     def __init__(self, setting: Setting, members: ForceField) -> None:
         self.setting = setting
@@ -103,8 +65,6 @@ class Run:
         self.first = members
         self.program = self._program(members, 0)
         self.resumed = False
-        self.history: History | None = None
-        self.tensorboard: TensorBoard | None = None
         self.recent: deque[Place] = deque(maxlen=BAD_IN_A_ROW)
         """Positions of the last batches in the data, for a diagnosis."""
 
@@ -115,11 +75,8 @@ class Run:
 
     def __call__(self) -> tuple[ForceField, ForceField]:
         """Train through all stages; returns the members at their best and at their last validation."""
-        path = self.setting.folder / "history.jsonl"
-        with (
-            History(path, self.position.history_bytes) if first_process() else nullcontext() as self.history,
-            self._tensorboard() as self.tensorboard,
-        ):
+        setting = self.setting
+        with recording(setting.folder, self.position, tensorboard=setting.loop.tensorboard) as self.record:
             if not self.resumed:
                 self._enter_stage(self.first)
             while not self.position.finished:
@@ -208,7 +165,7 @@ class Run:
             noise,
         )
         values = {name: getattr(report, name) for name in ("loss", "gradient_norm", "skipped")}
-        self._record("steps", **_at(self.position, self.stage), **values, **report.noise)
+        self.record.write("steps", self.position, self.stage, **values, **report.noise)
         self.setting.report(report)
 
     def _validate(self) -> None:
@@ -224,7 +181,7 @@ class Run:
             waited=waited,
             stopped=now.stopped if patience is None else now.stopped | (waited >= patience),
         )
-        self._record("validation", **_at(self.position, self.stage), improved=improved, **vars(metrics))
+        self.record.write("validation", self.position, self.stage, improved=improved, **vars(metrics))
         self.setting.report(
             ValidationReport(self.position.stage, self.stage.kind, self.position.step, metrics, improved)
         )
@@ -273,7 +230,7 @@ class Run:
             f"the last steps of member {names} up to {at.step} gave NaN or a loss that exploded: returning to step "
             f"{self.position.step} with {SMALLER_RATE:g} times the learning rate"
         )
-        self._record("rollback", **_at(at, self.stage), to_step=self.position.step, members=np.flatnonzero(bad))
+        self.record.write("rollback", at, self.stage, to_step=self.position.step, members=np.flatnonzero(bad))
         self._save()  # a resumed run keeps the smaller rate
         self.setting.report(message)
 
@@ -295,10 +252,7 @@ class Run:
     def _save(self) -> None:
         state = self.setting.layout.fetch(self.now)
         if first_process():
-            if self.tensorboard is not None:
-                self.tensorboard.flush()
-            size = self.history.num_bytes if self.history is not None else self.position.history_bytes
-            position = replace(self.position, history_bytes=size)
+            position = replace(self.position, history_bytes=self.record.flushed_bytes())
             save_checkpoint(self._checkpoints, state, position, self.setting.fingerprint)
         self.setting.on_saved()
 
@@ -340,23 +294,3 @@ class Run:
                 f"stopped at step {self.position.step} of stage {self.position.stage + 1}, {kept} in "
                 f"{self.setting.folder}; run the same command again to resume"
             )
-
-    def _record(self, event: str, **values: Any) -> None:
-        for file in (self.history, self.tensorboard):
-            if file is not None:
-                file.write(event, **values)
-
-    def _tensorboard(self) -> TensorBoard | nullcontext[None]:
-        wanted = self.setting.loop.tensorboard and first_process()
-        folder = self.setting.folder / "tensorboard"
-        return TensorBoard(folder, self.position.total_steps) if wanted else nullcontext()
-
-
-def _at(position: RunPosition, stage: AbstractStage) -> dict[str, Any]:
-    return {
-        "stage": position.stage,
-        "kind": stage.kind,
-        "step": position.step,
-        "total_steps": position.total_steps,
-        "time": time.time(),
-    }

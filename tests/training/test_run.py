@@ -24,7 +24,8 @@ from huefield.training.feed import AbstractFeed
 from huefield.training.history import read_history
 from huefield.training.job import loop_settings
 from huefield.training.mesh import Layout, MeshConfig
-from huefield.training.run import BAD_IN_A_ROW, ROLLBACKS, SMALLER_RATE, Run, Setting
+from huefield.training.run import BAD_IN_A_ROW, ROLLBACKS, SMALLER_RATE, Run
+from huefield.training.setting import Setting
 from huefield.training.validation import Validator
 from tests.training.test_tensorboard import scalars
 
