@@ -77,19 +77,18 @@ def make(
     sampled = _sample(work, scaled, seed, workers, report)
     structures, splits, num_alike = _split(sampled, scaled, seed)
     labelled = _label(work, structures, scaled, level_of_theory, workers, report)
-    kept = [structure for unit in labelled for structure in unit.structures]
     split_of = {_key(structure): split for structure, split in zip(structures, splits, strict=True)}
+    kept = [structure for unit in labelled for structure in unit.structures]
     by_split = {name: [s for s in kept if split_of[_key(s)] == name] for name in SPLITS}
-    dropped = {"too alike": num_alike} | _dropped([*sampled.values(), *labelled])
+    command = f"huefield data make OUT --level-of-theory '{level_of_theory}' --seed {seed} --scale {scale:g}"
+    counts = {
+        "counts": {name: len(items) for name, items in by_split.items()},
+        "dropped": {"too alike": num_alike} | _dropped([*sampled.values(), *labelled]),
+    }
     data = SplitData.from_structures(
         by_split,
         atom_energies={z: oracle.atom_energy(z) for z in sorted({int(z) for s in kept for z in s.atomic_numbers})},
-        provenance={
-            "command": f"huefield data make OUT --level-of-theory '{level_of_theory}' --seed {seed} --scale {scale:g}"
-        }
-        | request
-        | _provenance(sampled)
-        | {"counts": {name: len(items) for name, items in by_split.items()}, "dropped": dropped},
+        provenance={"command": command} | request | _provenance(sampled) | counts,
     )
     write_splits(out / "data.npz", data)
     write_bytes(out / "provenance.json", (json.dumps(data.provenance, indent=1) + "\n").encode())

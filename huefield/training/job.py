@@ -18,12 +18,14 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from huefield.data.dataset import Part
+from huefield.data.batches.prepared import Prepared
+from huefield.data.dataset import Part, Parts
 from huefield.data.opening import AtomsOrPaths
 from huefield.data.readers.base import MixedLabelsError, Remark, reader_of_training
 from huefield.data.references import TAG, AtomicReferences, EnergyChunk, GivenReferences
@@ -131,11 +133,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     layout, cutoff = Layout(len(members), config.mesh), cutoff_of(config)
     saved = None if config.start_from is None else load(config.start_from, dtype=config.precision)
     remarks: list[Remark] = []
-    try:
-        parts = config.data.load(remarks.append)
-    except MixedLabelsError as error:
-        raise error.advised(reader_of_training) from None
-    require_trainable(parts, remarks)
+    parts = _loaded(config, remarks)
     config = with_elements(config, parts["train"], saved)
     if saved is not None:
         require_transferable(saved, config.model, members)
@@ -143,25 +141,21 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     prepared = {name: prepare(parts[name], cutoff, references) for name in DECISIVE}
     digests = {name: digest(parts[name]) for name in DECISIVE}
     warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
-    resumed = bool(checkpoints_in(folder / CHECKPOINTS))
-    doubts = label_warnings(parts, config.data, resumed=resumed)
+    doubts = label_warnings(parts, config.data, resumed=bool(checkpoints_in(folder / CHECKPOINTS)))
     for line in (*overview(parts, references, members, config.members), *warnings, *doubts):
         if first_process():
             callbacks.report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved)
-    batches = validation_batches(prepared["validation"], layout, config.batch_size)
     setting = Setting(
         loop=loop_settings(config),
         layout=layout,
-        validator=Validator(batches, layout, "auto", ensemble.members.noise.has_variance),
-        feed_for=lambda stage: Feed(
-            prepared["train"],
+        validator=Validator(
+            validation_batches(prepared["validation"], layout, config.batch_size),
             layout,
-            config.batch_size,
-            config.buckets,
-            order_keys(config, members, stage),
-            steps=config.stages[stage].steps,
+            "auto",
+            ensemble.members.noise.has_variance,
         ),
+        feed_for=partial(_feed, config, prepared["train"], layout, members),
         folder=folder,
         fingerprint=fingerprint(config, members, digests),
         report=callbacks.report,
@@ -172,16 +166,36 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     with alone_in(folder) if first_process() else nullcontext():
         run = Run(setting, ensemble.members)
         run.resume()  # or raise if settings or data changed, before anything is written
-        if not run.resumed and (folder / MODEL).exists():
-            raise HuefieldError(
-                f"{folder / MODEL} exists, but the checkpoints of its run do not: train into another folder with "
-                "--out, or move the model away"
-            )
+        _require_no_model_alone(folder, run)
         if first_process():
             write_inputs(config, parts, references, digests, folder)
         ends = (Ensemble(layout.on_device(end), atom_energies=ensemble.atom_energies) for end in run())
         others = {name: part for name, part in parts.items() if name not in DECISIVE}
         return conclude(Candidates(*ends), prepared["validation"], others, config, folder, callbacks.report)
+
+
+def _loaded(config: TrainConfig, remarks: list[Remark]) -> Parts:
+    """The data, if training can use them; remarks of the readers are appended."""
+    try:
+        parts = config.data.load(remarks.append)
+    except MixedLabelsError as error:
+        raise error.advised(reader_of_training) from None
+    require_trainable(parts, remarks)
+    return parts
+
+
+def _feed(config: TrainConfig, data: Prepared, layout: Layout, members: range, stage: int) -> Feed:
+    keys = order_keys(config, members, stage)
+    return Feed(data, layout, config.batch_size, config.buckets, keys, steps=config.stages[stage].steps)
+
+
+def _require_no_model_alone(folder: Path, run: Run) -> None:
+    """Raise if there is a model without the checkpoints of its run: a new run would replace it."""
+    if not run.resumed and (folder / MODEL).exists():
+        raise HuefieldError(
+            f"{folder / MODEL} exists, but the checkpoints of its run do not: train into another folder with --out, or "
+            "move the model away"
+        )
 
 
 def loop_settings(config: TrainConfig) -> LoopSettings:
