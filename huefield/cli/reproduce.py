@@ -16,6 +16,7 @@ from huefield.cli.toy import toy
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
+    from huefield.reproduce.sources import AbstractSource
     from huefield.training.reports import OnTrainingEvent
 
 app = typer.Typer(no_args_is_help=True)
@@ -70,8 +71,7 @@ def table(
     To use several cores or machines, start the command several times: the processes share the rows. Exit code 3 means
     that --against found numbers that differ by more than a tenth.
     """
-    from huefield.cli.progress import convert_progress, stopping_training, use_compilation_cache
-    from huefield.data.convert import ConversionStoppedError
+    from huefield.cli.progress import stopping_training, use_compilation_cache
     from huefield.reproduce.commands import written_commands
     from huefield.reproduce.plan import plan_table
     from huefield.reproduce.report import compared, write_table
@@ -94,12 +94,7 @@ def table(
         require_comparable(plan.source, [(job.row.name, job.seed) for job in plan.jobs], other)
     use_compilation_cache()
     with stopping_training() as should_stop:
-        with convert_progress() as converting:
-            try:
-                plan.source.prepare(seeds, converting, should_stop)
-            except ConversionStoppedError as stopped:
-                typer.echo(str(stopped), err=True)
-                raise typer.Exit(ExitCode.INTERRUPTED) from stopped
+        _prepare(plan.source, seeds, should_stop)
         if commands:
             typer.echo(written_commands(plan, _without(sys.argv, "--commands")))
             return
@@ -116,6 +111,19 @@ def table(
         comparison = compared(made.table, other)
         typer.echo(f"{against}: {comparison.text}")
         raise typer.Exit(0 if comparison.agrees else ExitCode.LIMIT)
+
+
+def _prepare(source: "AbstractSource", seeds: int, should_stop: Callable[[], bool]) -> None:
+    """Convert the data, with a progress bar."""
+    from huefield.cli.progress import convert_progress
+    from huefield.data.convert import ConversionStoppedError
+
+    with convert_progress() as converting:
+        try:
+            source.prepare(seeds, converting, should_stop)
+        except ConversionStoppedError as stopped:
+            _tell(str(stopped))
+            raise typer.Exit(ExitCode.INTERRUPTED) from stopped
 
 
 def _without(arguments: list[str], flag: str) -> str:
