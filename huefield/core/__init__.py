@@ -15,3 +15,4 @@ from huefield.core.types import Graph as Graph
 from huefield.core.types import Labels as Labels
 from huefield.core.types import Outputs as Outputs
 from huefield.core.types import Partition as Partition
+from huefield.core.types import Scaling as Scaling

@@ -21,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from huefield.core.lowrank import atomwise_log_prob, log_density, observe_scalar, safe_divide, safe_sqrt
+from huefield.core.lowrank import DensityTerms, atomwise_terms, observe_scalar, safe_divide, safe_sqrt
 from huefield.core.observable import Observable, ObservableDistribution
-from huefield.core.types import EnergyForces, EnergyForcesStack, Labels, Partition
+from huefield.core.tails import joint_log_density
+from huefield.core.types import EnergyForces, EnergyForcesStack, Labels, Partition, Scaling
 from huefield.support.checks import is_concrete, require_finite, require_non_negative, require_shape
 
 
@@ -74,11 +75,11 @@ class Gaussian(eqx.Module):
         """Marginal variances, the diagonal of the covariance."""
         return jax.tree.map(jnp.add, self.aleatoric_variance(), self.epistemic_variance())
 
-    def scaled(self, factors: EnergyForces) -> "Gaussian":
-        """The same mean with the covariance S Σ S, S² = diag(factors): marginal variances times the factors."""
-        roots = jax.tree.map(safe_sqrt, factors)
-        diagonal = jax.tree.map(jnp.multiply, self.diagonal, factors)
-        return Gaussian(self.mean, diagonal, self.aleatoric.times(roots), self.epistemic.times(roots), self.partition)
+    def scaled(self, scaling: Scaling) -> "Gaussian":
+        """The same mean with each part of the covariance S Σ S, where S² = diag(factors of this part)."""
+        noise, spread = (jax.tree.map(safe_sqrt, part) for part in (scaling.columns, scaling.spread))
+        diagonal = jax.tree.map(jnp.multiply, self.diagonal, scaling.diagonal)
+        return Gaussian(self.mean, diagonal, self.aleatoric.times(noise), self.epistemic.times(spread), self.partition)
 
     def covariance(self, structure: int) -> Float[np.ndarray, "n n"]:
         """The dense covariance of one structure, rows ordered (E, F_1x, F_1y, ...). For inspection and tests."""
@@ -161,29 +162,43 @@ class Gaussian(eqx.Module):
             partition=self.partition,
         )
 
-    def log_prob(self, labels: Labels) -> Float[Array, " S"]:
+    def log_prob(self, labels: Labels, dof: float | None = None) -> Float[Array, " S"]:
         """Exact log density of the observed values of each structure, linear in the number of atoms.
 
+        A structure without observed values gives 0.
+
+        Args:
+            labels: the observed values.
+            dof: degrees of freedom of the Student t distribution with this covariance; None for the Gaussian.
+        """
+        return joint_log_density(*self.density_terms(labels), dof)
+
+    def density_terms(self, labels: Labels) -> DensityTerms:
+        """The terms of the log density of each structure.
+
         p(E, F) = p(E) p(F | E): the first factor is a scalar density, the second has no zero on its diagonal even if
-        the energy has one, as in the colored model. A structure without observed values gives 0.
+        the energy has one, as in the colored model.
         """
         self._require_density(labels)
         return self._density(labels)
 
     @eqx.filter_jit
-    def _density(self, labels: Labels) -> Float[Array, " S"]:
+    def _density(self, labels: Labels) -> DensityTerms:
         energy = jnp.where(labels.energy_mask, labels.energy, self.mean.energy)
         variance = jnp.where(labels.energy_mask, self.variance().energy, 1.0)
-        energy_term = log_density(energy - self.mean.energy, variance)
         given = self._given_energy(energy, labels.energy_mask)
-        forces_term = atomwise_log_prob(
+        forces = atomwise_terms(
             jnp.where(labels.forces_mask[:, None], labels.forces - given.mean.forces, 0.0),
             self.diagonal.forces,
             given.columns.forces,
             labels.forces_mask,
             self.partition,
         )
-        return jnp.where(labels.energy_mask, energy_term, 0.0) + forces_term
+        return DensityTerms(
+            forces.quadratic + (energy - self.mean.energy) ** 2 / variance,
+            forces.log_det + jnp.log(variance),
+            forces.count + labels.energy_mask,
+        )
 
     def linear(self, observable: Observable) -> ObservableDistribution:
         """The distribution of observables that are linear in energies and forces, A y, for each structure."""

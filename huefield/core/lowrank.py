@@ -4,6 +4,8 @@ The latent picture behind every formula: y = mean + sqrt(d) ε + U z with ε and
 structure. U has R columns, a row per observed quantity.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -48,14 +50,27 @@ def safe_sqrt(x: Float[Array, "*n"]) -> Float[Array, "*n"]:
     return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, x)))
 
 
-def atomwise_log_prob(
+class DensityTerms(NamedTuple):
+    """The terms of a log density of residuals r with the covariance Σ, for each structure."""
+
+    quadratic: Float[Array, " S"]
+    """rᵀ Σ⁻¹ r."""
+    log_det: Float[Array, " S"]
+    """log det Σ."""
+    count: Float[Array, " S"]
+    """Number of residuals."""
+
+
+def atomwise_terms(
     residual: Float[Array, "A D"],
     diagonal: Float[Array, "A D"],
     columns: Float[Array, "R A D"],
     mask: Bool[Array, " A"],
     partition: Partition,
-) -> Float[Array, " S"]:
-    """Log N(residual; 0, diag(diagonal) + columns columnsᵀ) of each structure, over the atoms that the mask keeps.
+) -> DensityTerms:
+    """Terms of the log density of residuals with the covariance diag(diagonal) + columns columnsᵀ.
+
+    Only atoms that the mask keeps count.
 
     With W = D^(-1/2) U and b = D^(-1/2) r, the matrix determinant lemma gives log det D + log det(I + WᵀW) for the
     determinant, and Woodbury's identity the quadratic form, the minimum over z of |b − W z|² + |z|². Both come from the
@@ -79,7 +94,7 @@ def atomwise_log_prob(
         upper = upper[1:] - jax.vmap(lambda o: spread_rows(o, partition))(overlap) * first_upper
         lower = lower[1:] - overlap[:, None] * first_lower
     quadratic = _inner(upper, lower, upper[0], lower[0], partition)[0]
-    return -0.5 * (quadratic + log_det + count * LOG_2PI)
+    return DensityTerms(quadratic, log_det, count)
 
 
 def spread_rows(per_structure: Float[Array, " S"], partition: Partition) -> Float[Array, "A 1"]:

@@ -150,6 +150,21 @@ class EnergyForcesStack(eqx.Module):
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), first, second)
 
 
+class Scaling(eqx.Module):
+    """Factors on the variances of a distribution, one for each of the three parts of its covariance."""
+
+    columns: EnergyForces
+    """Of the aleatoric columns."""
+    diagonal: EnergyForces
+    spread: EnergyForces
+    """Of the epistemic columns, the deviations of the members."""
+
+    @classmethod
+    def of_all(cls, factors: EnergyForces) -> "Scaling":
+        """The same factors for all parts."""
+        return cls(factors, factors, factors)
+
+
 class Labels(eqx.Module):
     """Observed energies and forces; missing values are masked and enter no sum.
 

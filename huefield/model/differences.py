@@ -15,8 +15,9 @@ from jaxtyping import Float
 
 from huefield.core.structure import Structure
 from huefield.core.superposition import superpose
+from huefield.core.tails import interval_width
 from huefield.model.calibration import ONE_SIGMA
-from huefield.model.joint_calibration import EnergyForcesCalibration, normal_width
+from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
 from huefield.noise.correlation import correlation
 from huefield.support.errors import HuefieldError, NoPredictionError
 
@@ -34,16 +35,15 @@ class EnergyDifference:
     uncertainty_epistemic: float
     uncertainty_if_independent: float
     """The uncertainty if the errors of both energies were independent."""
-    calibration: EnergyForcesCalibration = UNCALIBRATED
+    calibration: AbstractJointCalibration = UNCALIBRATED
     """The calibration that the energies contain already."""
 
     def half_width(self, coverage: float) -> float:
         """Half-width of an interval that contains the true difference with this probability.
 
-        From observed quantiles if the model is calibrated for differences, otherwise from a normal distribution.
+        From observed quantiles if the model is calibrated for differences, otherwise from the distribution of energies.
         """
-        one_sigma = self.calibration.difference_width(ONE_SIGMA)
-        return self.uncertainty * self.calibration.difference_width(coverage) / one_sigma
+        return self.uncertainty * self.calibration.difference_width(coverage) / self.calibration.difference_scale
 
     def as_dict(self) -> dict[str, float]:
         """Values for JSON."""
@@ -73,7 +73,7 @@ class EnergyCovariance:
     epistemic: Float[np.ndarray, "n n"]
     members: Float[np.ndarray, "M n"]
     """Total energies of each member."""
-    calibration: EnergyForcesCalibration = field(default=UNCALIBRATED, repr=False)
+    calibration: AbstractJointCalibration = field(default=UNCALIBRATED, repr=False)
     """The calibration that these numbers contain already; that of differences is applied here."""
 
     @property
@@ -86,7 +86,7 @@ class EnergyCovariance:
 
         Normal intervals with this covariance have, at this coverage, the half-widths of differences.
         """
-        return (self.calibration.difference_width(coverage) / normal_width(coverage)) ** 2 * self.total
+        return (self.calibration.difference_width(coverage) / interval_width(coverage)) ** 2 * self.total
 
     @property
     def uncertainty(self) -> Float[np.ndarray, " n"]:
@@ -114,8 +114,8 @@ class EnergyCovariance:
         return self._scale() * np.sqrt(np.maximum(variance, 0.0))
 
     def _scale(self) -> float:
-        """Factor on standard deviations of differences for a coverage of 68.27 %."""
-        return self.calibration.difference_width(ONE_SIGMA)
+        """Factor on standard deviations of differences."""
+        return self.calibration.difference_scale
 
 
 def _of_difference(covariance: Float[np.ndarray, "n n"], a: int, b: int) -> float:
@@ -135,9 +135,9 @@ class EnergyTerms:
     """ρ of each process."""
     inverse_lengths: tuple[Float[np.ndarray, "M C _"], ...]
     """γ of each process on the atoms of each structure."""
-    factors: Float[np.ndarray, " n"]
-    """Calibrated over predicted variance of each energy."""
-    calibration: EnergyForcesCalibration = UNCALIBRATED
+    factors: Float[np.ndarray, "3 n"]
+    """Calibrated over predicted variances of each energy: of the processes, of white noise, and of the members."""
+    calibration: AbstractJointCalibration = UNCALIBRATED
     """Calibration of the ensemble."""
 
     @classmethod
@@ -159,7 +159,9 @@ class EnergyTerms:
         return found
 
     def _require_finite(self) -> None:
-        finite = np.isfinite(self.members).all(0) & np.isfinite(self.white_var).all(0) & np.isfinite(self.factors)
+        finite = (
+            np.isfinite(self.members).all(0) & np.isfinite(self.white_var).all(0) & np.isfinite(self.factors).all(0)
+        )
         finite &= np.isfinite(self.levels).all((0, 1)) & [np.isfinite(each).all() for each in self.inverse_lengths]
         if not finite.all():
             raise NoPredictionError(
@@ -178,14 +180,15 @@ class EnergyTerms:
         chosen = list(range(len(self.structures))) if which is None else list(which)
         laid = superpose([self.structures[index] for index in chosen], match=match)
         count, levels = len(self.members), self.levels[:, :, chosen]
-        aleatoric = np.diag(self.white_var[:, chosen].mean(0))
+        of_noise, of_white, of_members = self.factors[:, chosen]
+        white, colored = np.diag(of_white * self.white_var[:, chosen].mean(0)), np.zeros((len(chosen), len(chosen)))
         for member in range(count):
             for channel, level in enumerate(levels[member]):
                 lengths = [self.inverse_lengths[index][member, channel] for index in chosen]
                 placed = np.stack([each[order] for each, order in zip(lengths, laid.order, strict=True)])
-                aleatoric += level[:, None] * level * correlation(laid.positions, placed) / count
-        energies, roots = self.members[:, chosen], np.sqrt(self.factors[chosen])
+                colored += level[:, None] * level * correlation(laid.positions, placed) / count
+        energies, roots = self.members[:, chosen], np.sqrt(of_noise)
         mean = energies.mean(0)
-        spread = (energies - mean) * roots
-        noise = roots[:, None] * roots * aleatoric
+        spread = (energies - mean) * np.sqrt(of_members)
+        noise = roots[:, None] * roots * colored + white
         return EnergyCovariance(mean, noise, spread.T @ spread / count, mean + spread, self.calibration)

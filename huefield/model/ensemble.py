@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key, PyTree
 
-from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, mixture
+from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Scaling, mixture
 from huefield.core.lowrank import safe_sqrt
 from huefield.core.structure import Precision, Structure, pack
 from huefield.data.batches.batching import make_batch
@@ -21,7 +21,7 @@ from huefield.data.batches.neighbours import most_neighbours
 from huefield.data.batches.shapes import GrowingShapes, grouped
 from huefield.model.differences import EnergyCovariance, EnergyDifference, EnergyTerms
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration, Tails
 from huefield.model.prediction import Prediction
 from huefield.model.typical import TypicalUncertainty
 from huefield.noise import AbstractNoise
@@ -48,7 +48,7 @@ class JointOutput(NamedTuple):
     distribution: Gaussian
     members: EnergyForcesStack
     """Mean of each member."""
-    factors: EnergyForces | None
+    scaling: Scaling | None
     """Calibrated over predicted variances; None without a calibration."""
     energy_of_atoms: Float[Array, "M A"]
     """Contributions of the atoms to the energy of each member, not calibrated."""
@@ -61,7 +61,7 @@ class Ensemble(eqx.Module):
     strategy: Strategy = eqx.field(static=True, default="auto")
     atom_energies: tuple[tuple[int, float], ...] = eqx.field(static=True, default=())
     """Atomic number and energy of the isolated atom [eV] of each element; members predict energies relative to it."""
-    calibration: EnergyForcesCalibration | None = eqx.field(static=True, default=None)
+    calibration: AbstractJointCalibration | None = eqx.field(static=True, default=None)
     """Calibration of the joint distribution; None if uncalibrated."""
     typical: TypicalUncertainty | None = eqx.field(static=True, default=None)
     """Quantiles of calibrated uncertainties of data like the training data; None where they are not known."""
@@ -126,6 +126,11 @@ class Ensemble(eqx.Module):
             raise IndexError(f"member {index} is out of range: the ensemble has {self.num_members}")
         return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, self.members)
 
+    @property
+    def tails(self) -> Tails:
+        """Tails of the errors, from the calibration; normal without one."""
+        return Tails() if self.calibration is None else self.calibration.tails
+
     def map_noise(self, change: Callable[[AbstractNoise], AbstractNoise]) -> "Ensemble":
         """The ensemble with each member's noise model changed, as in ``map_noise(lambda n: n.with_gamma(4.0))``."""
         with self.own_precision():
@@ -138,7 +143,7 @@ class Ensemble(eqx.Module):
         pairs = tuple(sorted((int(number), float(energy)) for number, energy in energies_ev.items()))
         return Ensemble(self.members, self.strategy, pairs, self.calibration, self.typical)
 
-    def with_calibration(self, calibration: EnergyForcesCalibration | None) -> "Ensemble":
+    def with_calibration(self, calibration: AbstractJointCalibration | None) -> "Ensemble":
         """The ensemble with calibrated variances; None removes a calibration.
 
         Quantiles of the old uncertainties no longer apply and are dropped.
@@ -174,10 +179,10 @@ class Ensemble(eqx.Module):
         distribution, means = mixture(members), EnergyForcesStack.stacked(members.mean)
         if self.calibration is None:
             return JointOutput(distribution, means, None, of_atoms)
-        factors = self.calibration.factors(distribution)
+        scaling = self.calibration.scaling(distribution)
         mean = EnergyForcesStack.stacked(jax.tree.map(lambda x: x[None], distribution.mean))
-        spread = jax.tree.map(jnp.subtract, means, mean).times(jax.tree.map(safe_sqrt, factors))
-        return JointOutput(distribution.scaled(factors), jax.tree.map(jnp.add, mean, spread), factors, of_atoms)
+        spread = jax.tree.map(jnp.subtract, means, mean).times(jax.tree.map(safe_sqrt, scaling.spread))
+        return JointOutput(distribution.scaled(scaling), jax.tree.map(jnp.add, mean, spread), scaling, of_atoms)
 
     def predict(self, graph: Graph, *, stress: bool = False) -> Prediction:
         """The joint distribution of a batch, in one compiled program.
@@ -201,7 +206,7 @@ class Ensemble(eqx.Module):
 
     def prediction(self, output: JointOutput, graph: Graph, volumes: Float[np.ndarray, " S"]) -> Prediction:
         """The output of :meth:`joint` with total energies."""
-        factor = None if output.factors is None else np.asarray(output.factors.energy, float)
+        factor = None if output.scaling is None else np.asarray(output.scaling.spread.energy, float)
         energies = self.total_energies(
             np.asarray(output.energy_of_atoms),
             np.asarray(graph.partition.structure_index),
@@ -224,7 +229,7 @@ class Ensemble(eqx.Module):
             energy_of_atoms: contributions of the atoms.
             owners: the structure of each atom; S for padding atoms.
             isolated_ev: energy of the isolated atoms of each structure.
-            factor: of calibration; members then spread about their mean as the calibrated variance says.
+            factor: of calibration, on the variance between members.
         """
         count = len(isolated_ev)
         energies = np.stack([np.bincount(owners, row, count + 1)[:count] for row in energy_of_atoms])
@@ -304,7 +309,7 @@ class Ensemble(eqx.Module):
             white_var=white_var[:, :count],
             levels=levels[..., :count],
             inverse_lengths=tuple(np.split(inverse_lengths[..., : ends[-1]], ends[:-1], axis=-1)),
-            factors=calibration.energy_factors(variance[:count]),
+            factors=np.stack(calibration.energy_scaling(variance[:count])),
             calibration=calibration,
         )
 

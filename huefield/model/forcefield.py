@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from huefield.core import EnergyForcesStack, Gaussian, Graph, Outputs, Partition
+from huefield.core import EnergyForcesStack, Gaussian, Graph, Outputs
 from huefield.noise import AbstractNoise, NoiseConfig
 from huefield.noise.base import Covariance
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
@@ -78,19 +78,19 @@ class ForceField(eqx.Module):
     def mean_outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and their gradients without noise levels, for half of the work."""
 
-        def no_levels(raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "0 S"]:
-            return jnp.zeros((0, partition.num_structures), raw.dtype)
+        def no_levels(raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "0 S"]:
+            return jnp.zeros((0, graph.partition.num_structures), raw.dtype)
 
         return differentiate(self.potential, no_levels, graph, strain=strain)
 
-    def _levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+    def _levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         needed = self.noise.raw_outputs
         if raw.shape[1] != len(needed):
             raise HuefieldError(
                 f"{type(self.potential).__name__} gives {raw.shape[1]} raw outputs, but {type(self.noise).__name__} "
                 f"needs {len(needed)}: {', '.join(needed)}"
             )
-        return self.noise.levels(raw, partition)
+        return self.noise.levels(raw, graph)
 
 
 def _distribution(outputs: Outputs, covariance: Covariance, graph: Graph) -> Gaussian:

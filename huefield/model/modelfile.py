@@ -1,6 +1,6 @@
 """Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
-Layout of format versions 1 and 2: a safetensors file whose metadata has
+Layout of format versions 1 to 3: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -8,7 +8,7 @@ Layout of format versions 1 and 2: a safetensors file whose metadata has
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
-``calibration``    JSON of :class:`EnergyForcesCalibration`; in version 2 only
+``calibration``    JSON of a joint calibration; separate ones in version 2, coherent ones in version 3
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
@@ -27,26 +27,29 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ase.data import chemical_symbols
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from huefield import __version__
 from huefield.core.structure import Precision
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration
 from huefield.model.typical import TypicalUncertainty
 from huefield.support.checks import NotFiniteError, require_finite
-from huefield.support.config import FrozenConfig, explain
+from huefield.support.config import explain
 from huefield.support.errors import HuefieldError
 from huefield.support.files import write_bytes
 from huefield.support.tensorfile import TensorFileError, checked_metadata, format_file, format_of, tensors_in
 from huefield.support.trees import named_arrays, with_arrays
 
-T = TypeVar("T", bound=FrozenConfig)
+T = TypeVar("T")
 FORMAT = "huefield-model"
-FORMAT_VERSION = 2
-"""The newest version that can be read. Calibrated ensembles are written as version 2, which programs that know only
-version 1 refuse instead of ignoring the calibration; all others are written as version 1."""
+FORMAT_VERSION = 3
+"""The newest version that can be read. Ensembles with a coherent calibration are written as version 3, other calibrated
+ones as version 2, and all others as version 1: programs that know older versions only refuse a file instead of ignoring
+its calibration."""
+_CALIBRATION: TypeAdapter[AbstractJointCalibration] = TypeAdapter(JointCalibration)
+_TYPICAL = TypeAdapter(TypicalUncertainty)
 PRECISIONS = ("float32", "float64")
 SWAPPED = "if it has structures, check the order of the arguments: the model comes before the data"
 COPY_AGAIN = "copy the file again from its source, or train the model again"
@@ -77,7 +80,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "noise": member.noise.config.model_dump(mode="json"),
     }
     metadata = {
-        "format_version": "1" if ensemble.calibration is None else "2",
+        "format_version": _version(ensemble),
         "huefield": __version__,
         "config": json.dumps(config),
         "atom_energies": json.dumps(ensemble.atom_energies),
@@ -90,6 +93,13 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
     write_bytes(Path(path), format_file(tensors, metadata, FORMAT))
+
+
+def _version(ensemble: Ensemble) -> str:
+    """The oldest format version that has everything the ensemble has."""
+    if ensemble.calibration is None:
+        return "1"
+    return "3" if isinstance(ensemble.calibration, CoherentCalibration) else "2"
 
 
 def load(
@@ -130,8 +140,8 @@ def load(
         raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
-    ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", EnergyForcesCalibration))
-    return ensemble.with_typical(_entry(path, metadata, "typical", TypicalUncertainty))
+    ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION))
+    return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL))
 
 
 def open_model(model: ModelSource, *, dtype: Precision | None = None) -> Ensemble:
@@ -164,10 +174,10 @@ def _atom_energies(path: Path, text: str) -> dict[int, float]:
     return energies
 
 
-def _entry(path: Path, metadata: dict[str, str], name: str, kind: type[T]) -> T | None:
+def _entry(path: Path, metadata: dict[str, str], name: str, kind: TypeAdapter[T]) -> T | None:
     """The entry of the header with this name, if there is one."""
     try:
-        return kind.model_validate_json(metadata[name]) if name in metadata else None
+        return kind.validate_json(metadata[name]) if name in metadata else None
     except ValidationError as error:
         raise ModelFileError(f"{path}: its {name!r} cannot be used: {explain(error, name)}; {COPY_AGAIN}") from None
 

@@ -6,7 +6,7 @@ from jaxtyping import Array, Float
 
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian
 from huefield.core.lowrank import safe_sqrt
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
 from huefield.support.errors import HuefieldError
 
 
@@ -27,7 +27,7 @@ class Prediction(eqx.Module):
     """Total energy of each member [eV], in double precision."""
     volumes: Float[np.ndarray, " S"]
     """Volume of each cell [Å³]; zero for a structure that has no stress."""
-    calibration: EnergyForcesCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
+    calibration: AbstractJointCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
     """The calibration that uncertainties contain already."""
 
     @property

@@ -7,10 +7,11 @@ from pydantic import Field
 from huefield.noise.base import AbstractNoise as AbstractNoise
 from huefield.noise.base import Covariance as Covariance
 from huefield.noise.colored import ColoredNoise as ColoredNoise
+from huefield.noise.local import LocalNoise as LocalNoise
 from huefield.noise.vanilla import VanillaNoise as VanillaNoise
 from huefield.noise.white import WhiteNoise as WhiteNoise
 
 NoiseConfig = Annotated[
-    VanillaNoise.Config | WhiteNoise.Config | ColoredNoise.Config,
+    VanillaNoise.Config | WhiteNoise.Config | ColoredNoise.Config | LocalNoise.Config,
     Field(discriminator="kind"),
 ]

@@ -47,8 +47,18 @@ class AbstractNoise(eqx.Module):
         """Whether a single member predicts noise, and so has a likelihood."""
         return True
 
+    @property
+    def is_size_consistent(self) -> bool:
+        """Whether a structure has the same noise with others far away from it, which then add theirs to the energy."""
+        return False
+
+    @property
+    def is_coherent(self) -> bool:
+        """Whether the force noise is the derivative of the energy noise: Cov(E, F) = −½ ∂Var(E)."""
+        return False
+
     @abstractmethod
-    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+    def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """The noise levels whose gradients the covariance needs, [eV]; none for a model that needs no gradient."""
 
     @abstractmethod
@@ -67,10 +77,15 @@ class AbstractNoise(eqx.Module):
         return {}
 
     @abstractmethod
-    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "AbstractNoise":
+    def initialised(self, energy_rmse: Number, force_rmse: Number, atoms: Number = 1.0) -> "AbstractNoise":
         """The same model with noise levels that match the given errors where the raw outputs are zero.
 
         Raw outputs are zero before the noise is trained. Trained offsets and γ are replaced.
+
+        Args:
+            energy_rmse: error of the energy of a structure [eV].
+            force_rmse: error of a force component [eV/Å].
+            atoms: atoms of such a structure; only models whose energy noise is a sum over atoms depend on it.
         """
 
 

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 from pydantic import Field
 
-from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core import EnergyForcesStack, Graph, Outputs
 from huefield.noise.base import (
     AbstractNoise,
     Covariance,
@@ -84,9 +84,14 @@ class ColoredNoise(AbstractNoise):
         kinds = ("level", "gamma") if self.gamma.needs_raw else ("level",)
         return tuple(f"{kind}_{c}" for kind in kinds for c in range(self.config.channels))
 
-    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+    @property
+    def is_coherent(self) -> bool:
+        """True: the columns are (ρ_c, −∂ρ_c/∂r)."""
+        return True
+
+    def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """ρ_c of each structure."""
-        read = over_atoms(raw[:, : self.config.channels], partition, self.config.readout).T
+        read = over_atoms(raw[:, : self.config.channels], graph.partition, self.config.readout).T
         return positive_level(self.offset[:, None] + read, self.config.floor_ev)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
@@ -106,7 +111,7 @@ class ColoredNoise(AbstractNoise):
         """γ as the geometric mean of channels and elements; in an ensemble one for each member."""
         return {self.gamma.watched_as: self.gamma.typical(self.offset.ndim - 1)}
 
-    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "ColoredNoise":
+    def initialised(self, energy_rmse: Number, force_rmse: Number, atoms: Number = 1.0) -> "ColoredNoise":
         """Σ_c ρ_c² = energy_rmse² and γ = (force_rmse / energy_rmse)² where the raw outputs vanish."""
         offset = raw_for_level(energy_rmse * self.config.channels**-0.5, self.config.floor_ev, self.offset)
         gamma = self.gamma.initialised(energy_rmse, force_rmse)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs
 from huefield.noise.base import AbstractNoise, Covariance, Number
 from huefield.support.config import FrozenConfig
 
@@ -36,9 +36,19 @@ class VanillaNoise(AbstractNoise):
         """False: there is no noise."""
         return False
 
-    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+    @property
+    def is_size_consistent(self) -> bool:
+        """True: there is no noise anywhere."""
+        return True
+
+    @property
+    def is_coherent(self) -> bool:
+        """True: all covariances are zero."""
+        return True
+
+    def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """No channels, as there is no noise."""
-        return jnp.zeros((0, partition.num_structures), raw.dtype)
+        return jnp.zeros((0, graph.partition.num_structures), raw.dtype)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """Zero covariance."""
@@ -47,6 +57,6 @@ class VanillaNoise(AbstractNoise):
         )
         return Covariance(zero, EnergyForcesStack.empty(zero))
 
-    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "VanillaNoise":
+    def initialised(self, energy_rmse: Number, force_rmse: Number, atoms: Number = 1.0) -> "VanillaNoise":
         """The model itself, which has no parameters."""
         return self

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
-from huefield.core import EnergyForcesStack, Graph, Outputs, Partition
+from huefield.core import EnergyForcesStack, Graph, Outputs
 from huefield.noise.base import (
     AbstractNoise,
     Covariance,
@@ -63,9 +63,9 @@ class WhiteNoise(AbstractNoise):
         """s, t and, with pooling, p."""
         return ("energy_noise", "force_noise", "pooled_force_noise")[: 3 if self.config.pooling else 2]
 
-    def levels(self, raw: Float[Array, "A O"], partition: Partition) -> Float[Array, "C S"]:
+    def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """None: nothing is differentiated."""
-        return jnp.zeros((0, partition.num_structures), raw.dtype)
+        return jnp.zeros((0, graph.partition.num_structures), raw.dtype)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """[J23] Eqs. e_obs and force_obs."""
@@ -79,7 +79,7 @@ class WhiteNoise(AbstractNoise):
         diagonal = isotropic(energy_level**2, force_var, outputs, graph)
         return Covariance(diagonal, EnergyForcesStack.empty(diagonal))
 
-    def initialised(self, energy_rmse: Number, force_rmse: Number) -> "WhiteNoise":
+    def initialised(self, energy_rmse: Number, force_rmse: Number, atoms: Number = 1.0) -> "WhiteNoise":
         """Offsets such that ρ and ω are the given errors where the raw outputs vanish."""
         offsets = (
             raw_for_level(energy_rmse, self.config.energy_floor_ev, self.energy_offset),

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from huefield.core import Graph, Outputs, Partition
+from huefield.core import Graph, Outputs
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
-Levels = Callable[[Float[Array, "A O"], Partition], Float[Array, "C S"]]
-"""Noise levels from raw outputs: the ``levels`` method of a noise model."""
+Levels = Callable[[Float[Array, "A O"], Graph], Float[Array, "C S"]]
+"""Noise levels from raw outputs and the structures: the ``levels`` method of a noise model."""
 
 
 @runtime_checkable
@@ -80,16 +80,17 @@ def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph, *,
 
     Args:
         potential: the potential to differentiate.
-        levels: from its raw outputs to ρ_c.
+        levels: from its raw outputs and the structures to ρ_c.
         graph: the structures.
         strain: whether to differentiate with respect to a strain of each structure too.
     """
 
     def structure_quantities(positions: Float[Array, "A D"], strains: Float[Array, "S 3 3"] | None) -> _Quantities:
         moved = eqx.tree_at(lambda g: g.positions, graph, positions)
-        atoms = potential(moved if strains is None else moved.strained(strains))
+        moved = moved if strains is None else moved.strained(strains)
+        atoms = potential(moved)
         energy = graph.partition.sum(atoms.energy)
-        return jnp.concatenate([energy[None], levels(atoms.raw, graph.partition)]), atoms
+        return jnp.concatenate([energy[None], levels(atoms.raw, moved)]), atoms
 
     none = jnp.zeros((graph.partition.num_structures, 3, 3), graph.positions.dtype) if strain else None
     quantities, pull_back, atoms = jax.vjp(structure_quantities, graph.positions, none, has_aux=True)

@@ -24,7 +24,7 @@ from huefield.data.readers.base import BadFrameError, Fault
 from huefield.data.readers.detect import OnFault
 from huefield.model.ensemble import Ensemble
 from huefield.predict.elements import KnownElements
-from huefield.predict.marginals import EnergyForcesMarginals
+from huefield.predict.marginals import JOINT, EnergyForcesMarginals
 from huefield.predict.predictions import Predictions
 from huefield.predict.program import VarianceOutput, marginals, variances
 from huefield.support.errors import HuefieldError
@@ -175,7 +175,7 @@ def _predicted(
         for indices, batch in ready:
             output = jax.device_get(_compiled(ensemble, batch, stress=stress, members=members))
             owners = np.repeat(np.arange(len(indices)), data.sizes[indices])
-            parts.append(marginals(output, owners, data.offsets[indices], volumes[indices]))
+            parts.append(marginals(output, owners, data.offsets[indices], volumes[indices], ensemble.tails))
             numbers.append(indices)
             done += len(indices)
             report(done)
@@ -187,8 +187,9 @@ def _predicted(
 
 def _beside_labels(found: EnergyForcesMarginals, block: Block, name: str) -> Predictions:
     """Predictions of a block; the joint likelihood is NaN where energy or forces were not observed."""
-    joint = None if found.joint_nll is None else np.where(block.has_energy & block.has_forces, found.joint_nll, np.nan)
-    return Predictions(name, block, replace(found.without_rounding(block.owners), joint_nll=joint))
+    both = block.has_energy & block.has_forces
+    joint = {key: None if (each := getattr(found, key)) is None else np.where(both, each, np.nan) for key in JOINT}
+    return Predictions(name, block, replace(found.without_rounding(block.owners), **joint))
 
 
 def _report_after(report: Callable[[int], None], before: int, count: int) -> None:

@@ -94,7 +94,8 @@ class Evaluator:
         """Means with variances, and the mean of each member."""
         output: VarianceOutput = self._run(self._variances, structure, stress)
         owners, isolated = np.zeros(len(structure), np.int64), self._isolated(structure)
-        return marginals(output, owners, isolated, stress_volumes(structure.cell, structure.pbc)[None])
+        volumes = stress_volumes(structure.cell, structure.pbc)[None]
+        return marginals(output, owners, isolated, volumes, self.ensemble.tails)
 
     def prediction(self, structure: Structure) -> Prediction:
         """The joint distribution of energy and forces."""

@@ -3,21 +3,37 @@
 Shapes: n structures, A atoms, M members; a quantity has one row for each structure or for each atom.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from huefield.model.calibration import AbstractCalibration
-from huefield.model.joint_calibration import EnergyForcesCalibration, isotropic_var
+from huefield.model.joint_calibration import AbstractJointCalibration
 from huefield.support.checks import require_non_negative, require_shape
 from huefield.support.errors import HuefieldError
 
 QUANTITIES = ("energy", "forces", "stress")
+JOINT = ("joint_nll", "joint_quadratic")
+QuantityScaling = Callable[[Float[np.ndarray, "*n"]], tuple[Float[np.ndarray, "*n"], ...]]
+"""From variances to factors of the noise, of the diagonal and of the members."""
 ROUNDING = 1e-5
 """Rounding of a force component in single precision, relative to the largest force of its structure."""
+
+
+class PartFactors(NamedTuple):
+    """Factors by which calibration has multiplied the parts of variances."""
+
+    noise: Float[np.ndarray, "*n"]
+    """Of the noise processes, without the diagonal."""
+    diagonal: Float[np.ndarray, "*n"]
+    spread: Float[np.ndarray, "*n"]
+    """Of the variance between members."""
+
+    def changed(self, change: Callable[[Float[np.ndarray, "*n"]], Float[np.ndarray, "*m"]]) -> "PartFactors":
+        """The same function of each part."""
+        return PartFactors(*map(change, self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,14 +49,20 @@ class Marginals:
     """Variance between members; None where only the total is known."""
     members: Float[np.ndarray, " M *n"] | None = None
     """Mean of each member, calibrated; None unless asked for."""
-    factor: Float[np.ndarray, "*n"] | None = None
-    """Factor by which calibration has multiplied the variances; None without a calibration."""
+    diagonal_var: Float[np.ndarray, "*n"] | None = None
+    """Part of the noise that is independent of all other quantities; None where it is not known."""
+    factors: PartFactors | None = None
+    """Factors by which calibration has multiplied the variances; None without a calibration."""
+    dof: float | None = None
+    """Degrees of freedom of the Student t distribution of the errors; None for a normal distribution."""
 
     def __post_init__(self) -> None:
-        for name in ("variance", "aleatoric_var", "epistemic_var", "factor"):
+        for name in ("variance", "aleatoric_var", "epistemic_var", "diagonal_var"):
             found = getattr(self, name)
             if found is not None:
                 require_shape(name, found, self.mean.shape)
+        for factor in self.factors or ():
+            require_shape("factor", factor, self.mean.shape)
         if self.members is not None:
             require_shape("members", self.members, (None, *self.mean.shape))
 
@@ -60,8 +82,10 @@ class Marginals:
             return np.concatenate(found, axis=int(name == "members")) if known else None
 
         mean, variance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "variance"))
-        optional = (column(name) for name in ("aleatoric_var", "epistemic_var", "members", "factor"))
-        return cls(mean, variance, *optional)
+        optional = (column(name) for name in ("aleatoric_var", "epistemic_var", "members", "diagonal_var"))
+        known = [part.factors for part in parts if part.factors is not None]
+        factors = PartFactors(*map(np.concatenate, zip(*known, strict=True))) if len(known) == len(parts) else None
+        return cls(mean, variance, *optional, factors, parts[0].dof)
 
     @property
     def deviation(self) -> Float[np.ndarray, "*n"]:
@@ -75,37 +99,57 @@ class Marginals:
             return None if column is None else column[which]
 
         members = None if self.members is None else self.members[:, which]
-        noise, spread, factor = of(self.aleatoric_var), of(self.epistemic_var), of(self.factor)
-        return Marginals(self.mean[which], self.variance[which], noise, spread, members, factor)
+        noise, spread, diagonal = of(self.aleatoric_var), of(self.epistemic_var), of(self.diagonal_var)
+        factors = None if self.factors is None else self.factors.changed(lambda factor: factor[which])
+        return Marginals(self.mean[which], self.variance[which], noise, spread, members, diagonal, factors, self.dof)
 
-    def calibrated(self, calibration: AbstractCalibration | None) -> "Marginals":
-        """With calibrated variances; both parts of a variance get the same factor."""
-        if calibration is None:
-            return self
-        before = isotropic_var(self.variance)
-        factor = np.divide(calibration(before), before, out=np.ones(before.shape), where=before > 0)
-        return self._scaled(factor)
+    def calibrated(self, scaling: QuantityScaling, dof: float | None) -> "Marginals":
+        """With calibrated variances.
+
+        Args:
+            scaling: from variances to the factors of their parts.
+            dof: degrees of freedom of the calibrated distribution.
+        """
+        return replace(self.scaled(PartFactors(*scaling(self.variance))), dof=dof)
 
     def uncalibrated(self) -> "Marginals":
         """The marginals before calibration."""
-        if self.factor is None:
+        if self.factors is None:
             return self
-        return replace(self._scaled(1.0 / self.factor), factor=None)
+        return replace(self.scaled(self.factors.changed(lambda factor: 1.0 / factor)), factors=None, dof=None)
+
+    def scaled(self, factors: PartFactors) -> "Marginals":
+        """With the parts of variances times factors, and members accordingly farther from their mean."""
+        whole = factors if self.factors is None else PartFactors(*map(np.multiply, factors, self.factors))
+        members = None if self.members is None else self.mean + np.sqrt(factors.spread) * (self.members - self.mean)
+        if self.aleatoric_var is None or self.epistemic_var is None:
+            _require_one(factors)
+            return replace(self, variance=factors.noise * self.variance, members=members, factors=whole)
+        if self.diagonal_var is None:
+            _require_one(factors)
+            noise, diagonal = factors.noise * self.aleatoric_var, None
+        else:
+            diagonal = factors.diagonal * self.diagonal_var
+            noise = factors.noise * np.maximum(self.aleatoric_var - self.diagonal_var, 0.0) + diagonal
+        spread = factors.spread * self.epistemic_var
+        return Marginals(self.mean, noise + spread, noise, spread, members, diagonal, whole, self.dof)
 
     def finite(self) -> Bool[np.ndarray, " n"]:
         """Rows in which every number is finite."""
         good = np.ones(len(self.mean), bool)
-        for column in (self.mean, self.variance, self.aleatoric_var, self.epistemic_var, self.factor):
+        for column in (self.mean, self.variance, self.aleatoric_var, self.epistemic_var, *(self.factors or ())):
             if column is not None:
                 good &= np.isfinite(column).reshape(len(good), -1).all(1)
         return good
 
-    def _scaled(self, factor: Float[np.ndarray, "*n"]) -> "Marginals":
-        """With variances times a factor, and members accordingly farther from their mean."""
-        noise, spread = (None if v is None else v * factor for v in (self.aleatoric_var, self.epistemic_var))
-        members = None if self.members is None else self.mean + np.sqrt(factor) * (self.members - self.mean)
-        whole = factor if self.factor is None else factor * self.factor
-        return Marginals(self.mean, self.variance * factor, noise, spread, members, whole)
+
+def _require_one(factors: PartFactors) -> None:
+    """Raise if parts have different factors."""
+    if not all(np.array_equal(factors.noise, other) for other in factors[1:]):
+        raise HuefieldError(
+            "a coherent calibration multiplies the parts of a variance by different factors, but these predictions do "
+            "not have them: calibrate the model, or use the method isotonic or scale"
+        )
 
 
 class Means(NamedTuple):
@@ -131,6 +175,8 @@ class EnergyForcesMarginals:
     """[n, 3, 3], in eV/Å³, NaN for structures that have none; None unless asked for."""
     joint_nll: Float[np.ndarray, " n"] | None = None
     """Negative log-likelihood of energy and forces together; NaN where one is not known, None without noise model."""
+    joint_quadratic: Float[np.ndarray, " n"] | None = None
+    """rᵀ Σ⁻¹ r of the errors of energy and forces together; defined as ``joint_nll`` is."""
 
     @classmethod
     def joined(cls, parts: "Sequence[EnergyForcesMarginals]") -> "EnergyForcesMarginals":
@@ -141,8 +187,8 @@ class EnergyForcesMarginals:
             return None if any(each is None for each in found) else found
 
         quantities = (None if (found := column(name)) is None else Marginals.joined(found) for name in QUANTITIES)
-        joint = column("joint_nll")
-        return cls(*quantities, joint_nll=None if joint is None else np.concatenate(joint))
+        joint = (None if (found := column(name)) is None else np.concatenate(found) for name in JOINT)
+        return cls(*quantities, *joint)
 
     def rows(
         self,
@@ -154,19 +200,24 @@ class EnergyForcesMarginals:
             None if found is None else found.rows(which)
             for found, which in ((self.energy, structures), (self.forces, atoms), (self.stress, structures))
         )
-        joint = None if self.joint_nll is None else self.joint_nll[structures]
-        return EnergyForcesMarginals(energy, forces, stress, joint)
+        joint = (None if found is None else found[structures] for found in (self.joint_nll, self.joint_quadratic))
+        return EnergyForcesMarginals(energy, forces, stress, *joint)
 
-    def calibrated(self, calibration: EnergyForcesCalibration) -> "EnergyForcesMarginals":
+    def calibrated(self, calibration: AbstractJointCalibration) -> "EnergyForcesMarginals":
         """With calibrated variances. Joint likelihood and stresses are dropped: their calibration needs the model."""
-        energy = None if self.energy is None else self.energy.calibrated(calibration.energy)
-        forces = None if self.forces is None else self.forces.calibrated(calibration.forces)
-        return EnergyForcesMarginals(energy, forces)
+        return EnergyForcesMarginals(
+            None
+            if self.energy is None
+            else self.energy.calibrated(calibration.energy_scaling, calibration.tails.energy),
+            None
+            if self.forces is None
+            else self.forces.calibrated(calibration.force_scaling, calibration.tails.forces),
+        )
 
     def uncalibrated(self) -> "EnergyForcesMarginals | None":
         """The marginals before calibration, without joint likelihood and stresses; None without a calibration."""
         found = (self.energy, self.forces)
-        if all(each is None or each.factor is None for each in found):
+        if all(each is None or each.factors is None for each in found):
             return None
         return EnergyForcesMarginals(*(None if each is None else each.uncalibrated() for each in found))
 

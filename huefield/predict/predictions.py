@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from huefield.core.structure import Block, joined
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration
 from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.support.checks import require_shape
 
@@ -21,6 +21,8 @@ class Observed:
     target: Float[np.ndarray, " n"]
     structure: Int[np.ndarray, " n"]
     """The structure of each entry."""
+    dof: float | None = None
+    """Degrees of freedom of the Student t distribution of the errors; None for a normal distribution."""
 
     @property
     def error(self) -> Float[np.ndarray, " n"]:
@@ -89,7 +91,7 @@ class Predictions:
         marginals = self.marginals.rows(keep, keep[self.structures.owners])
         return replace(self, structures=self.structures.select(keep), marginals=marginals)
 
-    def calibrated(self, calibration: EnergyForcesCalibration) -> "Predictions":
+    def calibrated(self, calibration: AbstractJointCalibration) -> "Predictions":
         """With calibrated variances, without joint likelihood and stresses."""
         return replace(self, marginals=self.marginals.calibrated(calibration))
 
@@ -111,9 +113,8 @@ class Predictions:
         kept = self.structures.has_energy & np.isfinite(self.energy.mean)
         if not kept.any():
             return None
-        return Observed(
-            self.energy.mean[kept], self.energy.variance[kept], self.structures.energy[kept], np.flatnonzero(kept)
-        )
+        columns = (self.energy.mean, self.energy.variance, self.structures.energy)
+        return Observed(*(column[kept] for column in columns), np.flatnonzero(kept), self.energy.dof)
 
     def observed_forces(self) -> Observed | None:
         """Force components that were observed and predicted; None if there are none."""
@@ -122,7 +123,7 @@ class Predictions:
             return None
         columns = (self.forces.mean, self.forces.variance, self.structures.forces)
         mean, variance, target = (column[kept].ravel() for column in columns)
-        return Observed(mean, variance, target, np.repeat(self.structures.owners[kept], 3))
+        return Observed(mean, variance, target, np.repeat(self.structures.owners[kept], 3), self.forces.dof)
 
 
 def linear_in_composition(structures: Block, energy: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -10,9 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Integer
 
-from huefield.core import EnergyForces, EnergyForcesStack, Graph, Labels
+from huefield.core import EnergyForces, EnergyForcesStack, Graph, Labels, Scaling
+from huefield.core.tails import joint_log_density
 from huefield.model.ensemble import Ensemble
-from huefield.predict.marginals import EnergyForcesMarginals, Marginals
+from huefield.model.joint_calibration import Tails
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals, PartFactors
 
 
 class VarianceOutput(NamedTuple):
@@ -21,14 +23,17 @@ class VarianceOutput(NamedTuple):
     mean: EnergyForces
     aleatoric_var: EnergyForces
     epistemic_var: EnergyForces
+    diagonal_var: EnergyForces
+    """Part of the aleatoric variances."""
     members: EnergyForcesStack | None
     """None unless asked for."""
-    factors: EnergyForces | None
+    scaling: Scaling | None
     """Calibrated over predicted variances; None without a calibration."""
     energy_of_atoms: Float[Array, "M A"]
     """Contributions of the atoms to the energy of each member."""
     joint_nll: Float[Array, " S"] | None
     """None without labels or without a noise model."""
+    joint_quadratic: Float[Array, " S"] | None
 
 
 def variances(
@@ -45,15 +50,19 @@ def variances(
     """
     output = ensemble.joint(graph, strain=stress)
     distribution = output.distribution
-    has_likelihood = labels is not None and ensemble.members.noise.has_variance
+    joint: tuple[Float[Array, " S"] | None, ...] = (None, None)
+    if labels is not None and ensemble.members.noise.has_variance:
+        terms = distribution.density_terms(labels)
+        joint = (-joint_log_density(*terms, ensemble.tails.joint), terms.quadratic)
     return VarianceOutput(
         distribution.mean,
         distribution.aleatoric_variance(),
         distribution.epistemic_variance(),
+        distribution.diagonal,
         output.members if members else None,
-        output.factors,
+        output.scaling,
         output.energy_of_atoms,
-        -distribution.log_prob(labels) if has_likelihood and labels is not None else None,
+        *joint,
     )
 
 
@@ -62,6 +71,7 @@ def marginals(
     owners: Integer[np.ndarray, " A"],
     isolated_ev: Float[np.ndarray, " n"],
     volumes: Float[np.ndarray, " n"],
+    tails: Tails,
 ) -> EnergyForcesMarginals:
     """Marginals on the host in double precision, without padding, with total energies.
 
@@ -70,25 +80,34 @@ def marginals(
         owners: the structure of each atom, without padding.
         isolated_ev: energy of the isolated atoms of each structure.
         volumes: of the cells [Å³]; structures with zero have no stress.
+        tails: of the errors.
     """
     count, atoms = len(isolated_ev), len(owners)
     energy = _quantity(output, "energy", np.ones(count))
     of_atoms = np.asarray(output.energy_of_atoms)[:, :atoms]
-    energies = Ensemble.total_energies(of_atoms, owners, isolated_ev, energy.factor)
+    energies = Ensemble.total_energies(
+        of_atoms, owners, isolated_ev, None if energy.factors is None else energy.factors.spread
+    )
     per_volume = np.divide(1.0, volumes, out=np.full(count, np.nan), where=volumes > 0)[:, None, None]
     return EnergyForcesMarginals(
-        replace(energy, mean=energies.mean(0), members=None if output.members is None else energies),
-        _quantity(output, "forces", np.ones((atoms, 1))),
+        replace(energy, mean=energies.mean(0), members=None if output.members is None else energies, dof=tails.energy),
+        replace(_quantity(output, "forces", np.ones((atoms, 1))), dof=tails.forces),
         None if output.mean.strain is None else _quantity(output, "strain", per_volume),
-        None if output.joint_nll is None else np.asarray(output.joint_nll, float)[:count],
+        *(None if found is None else np.asarray(found, float)[:count] for found in output[-2:]),
     )
 
 
 def _quantity(output: VarianceOutput, name: str, unit: Float[np.ndarray, " n *d"]) -> Marginals:
     """Marginals of one quantity times a unit; a NaN unit (stress without a cell) gives NaN with zero variances."""
     rows, variance_unit = len(unit), np.nan_to_num(unit**2)
-    mean, noise, spread = (np.asarray(getattr(part, name), float)[:rows] for part in output[:3])
+    mean, noise, spread, diagonal = (np.asarray(getattr(part, name), float)[:rows] for part in output[:4])
     members = None if output.members is None else np.asarray(getattr(output.members, name), float)[:, :rows] * unit
-    factor = None if output.factors is None else np.asarray(getattr(output.factors, name), float)[:rows]
-    noise, spread = noise * variance_unit, spread * variance_unit
-    return Marginals(mean * unit, noise + spread, noise, spread, members, factor)
+    noise, spread, diagonal = noise * variance_unit, spread * variance_unit, diagonal * variance_unit
+    return Marginals(mean * unit, noise + spread, noise, spread, members, diagonal, _factors(output, name, rows))
+
+
+def _factors(output: VarianceOutput, name: str, rows: int) -> PartFactors | None:
+    if output.scaling is None:
+        return None
+    parts = (output.scaling.columns, output.scaling.diagonal, output.scaling.spread)
+    return PartFactors(*(np.asarray(getattr(part, name), float)[:rows] for part in parts))

@@ -84,6 +84,7 @@ def fit(
             folder=Path(folder),
             report=lambda event: None if isinstance(event, ValidationReport) else report(event),
             strategy=ensemble.strategy,
+            atoms=float(jnp.sum(graph.partition.atom_mask)) / graph.partition.num_structures,
         )
         _, last = Run(setting, ensemble.members)()
         return eqx.tree_at(lambda e: e.members, ensemble, layout.on_device(last))

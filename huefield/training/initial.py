@@ -56,11 +56,15 @@ def force_scale(data: Prepared) -> float:
     return float(np.sqrt(total / count)) if count and total else 1.0
 
 
-def with_noise_levels(member: ForceField, energy_rmse: Float[Array, ""], force_rmse: Float[Array, ""]) -> ForceField:
-    """The member with noise of the size of its errors, at least ``SMALLEST_INITIAL_NOISE``.
+def with_noise_levels(
+    member: ForceField, energy_rmse: Float[Array, ""], force_rmse: Float[Array, ""], atoms: float
+) -> ForceField:
+    """The member with noise of the size of its errors for structures of so many atoms.
+
+    Noise is at least ``SMALLEST_INITIAL_NOISE``.
 
     An error is NaN where there are no labels; the other error then takes its place, which makes γ = 1 Å⁻².
     """
     pairs = ((energy_rmse, force_rmse), (force_rmse, energy_rmse))
     levels = [jnp.maximum(jnp.where(jnp.isnan(own), other, own), SMALLEST_INITIAL_NOISE) for own, other in pairs]
-    return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels))
+    return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels, atoms))

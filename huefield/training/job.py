@@ -162,6 +162,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         should_stop=callbacks.should_stop,
         on_saved=callbacks.on_saved,
         diagnose=lambda one, batches, stage: diagnose(one, prepared["train"], batches, stage),
+        atoms=float(prepared["train"].sizes.mean()),
     )
     with alone_in(folder) if first_process() else nullcontext():
         run = Run(setting, ensemble.members)

@@ -51,3 +51,5 @@ class Setting:
     diagnose: Callable[[ForceField, list[Int[np.ndarray, " _"]], AbstractStage], str] = lambda *_: ""
     """Explains why the last batches of a member failed."""
     strategy: Strategy = "auto"
+    atoms: float = 1.0
+    """Mean number of atoms of a structure, for the initial noise of models whose noise is a sum over atoms."""

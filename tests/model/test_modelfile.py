@@ -467,8 +467,8 @@ class PinkNoise(AbstractNoise):
     def raw_outputs(self) -> tuple[str, ...]:
         return ()
 
-    def levels(self, raw: jax.Array, partition: Partition) -> jax.Array:
-        return jnp.zeros((0, partition.num_structures), raw.dtype)
+    def levels(self, raw: jax.Array, graph: Graph) -> jax.Array:
+        return jnp.zeros((0, graph.partition.num_structures), raw.dtype)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         variance = (self.config.floor_ev + jnp.exp(self.log_level)) ** 2
@@ -476,7 +476,7 @@ class PinkNoise(AbstractNoise):
         diagonal = jax.tree.map(lambda x: jnp.broadcast_to(variance, x.shape), like)
         return Covariance(diagonal, EnergyForcesStack.empty(like))
 
-    def initialised(self, energy_rmse: float, force_rmse: float) -> "PinkNoise":
+    def initialised(self, energy_rmse: float, force_rmse: float, atoms: float = 1.0) -> "PinkNoise":
         return self
 
 

@@ -53,7 +53,7 @@ def levels_of(field: ForceField, graph: Graph, structure: int) -> tuple[Callable
 
     def levels(flat: jax.Array) -> jax.Array:
         alone = Graph(flat.reshape(-1, 3), numbers, partition)
-        return field.noise.levels(field.potential(alone).raw, partition)[:, 0]
+        return field.noise.levels(field.potential(alone).raw, alone)[:, 0]
 
     return levels, graph.positions[rows].ravel()
 
@@ -122,7 +122,7 @@ def test_gamma_of_each_coordinate_is_exact_for_a_non_stationary_process() -> Non
 def test_atom_gamma_uses_the_atoms_own_value() -> None:
     field, graph = member(ColoredNoise.Config(gamma="atom")), probe_graph(key=jax.random.key(4))
     raw = field.potential(graph).raw
-    levels = graph.partition.spread(field.noise.levels(raw, graph.partition)[0])
+    levels = graph.partition.spread(field.noise.levels(raw, graph)[0])
     gamma = field.noise.gamma(raw[:, 1:], levels[None], graph)[0]
     assert np.ptp(np.asarray(gamma)[np.asarray(graph.partition.atom_mask)]) > 0.1
     expected = jnp.broadcast_to((gamma * levels**2)[:, None], (raw.shape[0], 3))
@@ -192,7 +192,7 @@ def test_gamma_estimated_from_many_realisations_recovers_the_length_scale(joint:
     @eqx.filter_jit
     @eqx.filter_value_and_grad
     def loss(noise: ColoredNoise) -> jax.Array:
-        levels = noise.levels(jnp.zeros((count, 1)), partition)
+        levels = noise.levels(jnp.zeros((count, 1)), graph)
         gaussian = zero_mean(noise, levels, jnp.zeros((1, count, 1)), graph)
         if joint:
             return observed_mean(joint_nll(gaussian, labels), labels, partition).value
@@ -202,7 +202,7 @@ def test_gamma_estimated_from_many_realisations_recovers_the_length_scale(joint:
         _, gradient = loss(noise)
         noise = eqx.apply_updates(noise, jax.tree.map(lambda g: -0.1 * g, gradient))
     assert abs(float(noise.gamma.gamma[0]) * process.length_scale**2 - 1) < 0.03
-    rho = float(noise.levels(jnp.zeros((1, 1)), Partition.from_sizes([1]))[0, 0])
+    rho = float(noise.levels(jnp.zeros((count, 1)), graph)[0, 0])
     assert abs(rho / process.amplitude - 1) < 0.03
 
 

@@ -3,7 +3,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from huefield.core import Graph, Outputs, Partition
+from huefield.core import Graph, Outputs
 from huefield.noise import AbstractNoise, ColoredNoise, Covariance, VanillaNoise, WhiteNoise
 from huefield.testing import check_noise
 
@@ -46,12 +46,12 @@ class BrokenNoise(AbstractNoise):
     def raw_outputs(self) -> tuple[str, ...]:
         return self.inner.raw_outputs
 
-    def levels(self, raw: jax.Array, partition: Partition) -> jax.Array:
+    def levels(self, raw: jax.Array, graph: Graph) -> jax.Array:
         if self.fault == "no floor":
-            return jax.nn.softplus(self.inner.offset[:, None] + partition.sum(raw).T)
+            return jax.nn.softplus(self.inner.offset[:, None] + graph.partition.sum(raw).T)
         if self.fault == "sum over the batch":
-            return self.inner.levels(raw, partition) + 0.1 * jnp.sum(partition.sum(raw))
-        return self.inner.levels(raw, partition)
+            return self.inner.levels(raw, graph) + 0.1 * jnp.sum(graph.partition.sum(raw))
+        return self.inner.levels(raw, graph)
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         right = self.inner.covariance(outputs, graph)
@@ -61,7 +61,7 @@ class BrokenNoise(AbstractNoise):
             return eqx.tree_at(lambda c: c.diagonal.energy, right, right.diagonal.energy.astype(jnp.float16))
         return right
 
-    def initialised(self, energy_rmse: float, force_rmse: float) -> "BrokenNoise":
+    def initialised(self, energy_rmse: float, force_rmse: float, atoms: float = 1.0) -> "BrokenNoise":
         if self.fault == "not initialised":
             return self
         return BrokenNoise(inner=self.inner.initialised(energy_rmse, force_rmse), fault=self.fault)

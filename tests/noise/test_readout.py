@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from huefield.core import Partition
+from huefield.core import Graph, Partition
 from huefield.noise import ColoredNoise
 from huefield.noise.base import LevelReadout, over_atoms
 
@@ -21,7 +21,7 @@ def test_numbers_by_hand(readout: LevelReadout, expected: list[float]) -> None:
 
 
 def test_the_level_from_a_mean_does_not_depend_on_the_size() -> None:
-    alike = Partition(jnp.array([0, 1, 1, 1], jnp.int32), 2)
+    alike = Graph(jnp.zeros((4, 3)), jnp.ones(4, int), Partition(jnp.array([0, 1, 1, 1], jnp.int32), 2))
     one, three = ColoredNoise.Config(readout="mean").build().levels(jnp.full((4, 1), 0.3), alike)[0]
     assert one == pytest.approx(float(three))
     one, three = ColoredNoise.Config().build().levels(jnp.full((4, 1), 0.3), alike)[0]

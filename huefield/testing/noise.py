@@ -1,13 +1,10 @@
-"""Conformance kit: checks that every noise model must pass, ours or your own.
+"""Checks that every noise model must pass.
 
-    from huefield.testing import check_noise
-    check_noise(MyNoise.Config().build(), key=jax.random.key(0))
-
-Each check raises ``AssertionError`` with the difference it found. Checks run in float32 and float64, on a batch of
-structures of different sizes with padding, with a smooth random potential in place of a trained one.
+Checks run in float32 and float64, on a batch of structures of different sizes with padding, with a smooth random
+potential in place of a trained one. Models that claim to be size-consistent or coherent are held to it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax
@@ -16,52 +13,23 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 from scipy.stats import multivariate_normal
 
-from huefield.core import EnergyForces, Gaussian, Graph, Labels, Partition
+from huefield.core import Gaussian, Graph, Labels, Partition, Structure
 from huefield.model.forcefield import ForceField
 from huefield.noise import AbstractNoise
-from huefield.potentials import AbstractPotential, AtomOutputs
-from huefield.support.config import FrozenConfig
+from huefield.testing.distant import Predict, check_coherence, check_distant_copies, check_distant_parts
+from huefield.testing.probes import (
+    SIZES,
+    LocalProbe,
+    ProbePotential,
+    cast_floats,
+    flatten,
+    graph_of,
+    probe_graph,
+    probe_molecules,
+)
 from huefield.training.likelihoods import joint_nll, marginal_nll, structure_mean
 
-SIZES = (3, 1, 5)
 RELATIVE = {"float32": 1e-3, "float64": 1e-9}
-
-
-class ProbePotential(AbstractPotential):
-    """A smooth random function of all positions of a structure, to probe noise models with."""
-
-    config: FrozenConfig = eqx.field(static=True, default_factory=FrozenConfig, kw_only=True)
-    directions: Float[Array, "H D"]
-    phases: Float[Array, " H"]
-    readout: Float[Array, "H P"]
-    raw_shift: Float[Array, ""]
-
-    @classmethod
-    def random(cls, num_raw: int, *, key: Key[Array, ""], raw_shift: float = 0.0) -> "ProbePotential":
-        """Random weights; ``raw_shift`` is added to every raw noise output."""
-        keys = jax.random.split(key, 3)
-        return cls(
-            directions=jax.random.normal(keys[0], (16, 3)),
-            phases=jax.random.uniform(keys[1], (16,), maxval=2 * np.pi),
-            readout=0.3 * jax.random.normal(keys[2], (16, 1 + num_raw)),
-            raw_shift=jnp.asarray(raw_shift, float),
-        )
-
-    def __call__(self, graph: Graph) -> AtomOutputs:
-        """Waves of each position, modulated by the sum of the waves of the structure."""
-        waves = jnp.sin(graph.positions @ self.directions.T + self.phases)
-        around = graph.partition.spread(graph.partition.sum(waves))
-        out = (waves * (1.0 + 0.1 * around)) @ self.readout
-        return AtomOutputs(out[:, 0], out[:, 1:] + self.raw_shift)
-
-
-def probe_graph(*, key: Key[Array, ""]) -> Graph:
-    """A batch of structures of ``SIZES`` atoms, with two padding atoms."""
-    positions_key, numbers_key = jax.random.split(key)
-    index = np.concatenate([np.repeat(np.arange(len(SIZES)), SIZES), [len(SIZES)] * 2])
-    numbers = jax.random.choice(numbers_key, jnp.array([1, 6, 7, 8]), (index.size,))
-    positions = jax.random.normal(positions_key, (index.size, 3))
-    return Graph(positions, numbers, Partition(jnp.asarray(index, jnp.int32), len(SIZES)))
 
 
 def check_noise(noise: AbstractNoise, *, key: Key[Array, ""]) -> None:
@@ -172,16 +140,44 @@ def check_batch_is_loop(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]
 
 
 def check_initialised(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """After ``initialised(e, f)`` and with raw outputs of zero, energies have noise e and forces noise f."""
+    """After ``initialised(e, f, atoms)`` and with raw outputs of zero, energies have noise e and forces noise f."""
     if not noise.raw_outputs:
         return
     silent = eqx.tree_at(
         lambda m: m.potential.readout, _member(noise, key), jnp.zeros((16, 1 + len(noise.raw_outputs)))
     )
     graph = probe_graph(key=key)
-    variance = eqx.filter_jit(ForceField(silent.potential, noise.initialised(0.02, 0.3)))(graph).variance()
-    np.testing.assert_allclose(np.sqrt(variance.energy), 0.02, rtol=1e-3)
+    for structure, size in enumerate(SIZES):
+        member = ForceField(silent.potential, noise.initialised(0.02, 0.3, size))
+        variance = eqx.filter_jit(member)(graph).variance()
+        np.testing.assert_allclose(np.sqrt(variance.energy[structure]), 0.02, rtol=1e-3)
     np.testing.assert_allclose(np.sqrt(variance.forces[np.asarray(graph.partition.atom_mask)]), 0.3, rtol=1e-3)
+
+
+def check_size_consistency(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
+    """Distant copies and distant other molecules change no force noise; variances of energies add up."""
+    if not noise.is_size_consistent:
+        return
+    relative = 1e-5 if dtype == "float64" else RELATIVE[dtype]
+    predict, molecules = _local_prediction(noise, key), probe_molecules(key=key)
+    check_distant_copies(predict, molecules[0], relative)
+    check_distant_parts(predict, *molecules, relative)
+
+
+def check_coherent(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
+    """Cov(E, F) = −½ ∂Var(E); in double precision only, as finite differences need it."""
+    if noise.is_coherent and dtype == "float64":
+        check_coherence(_local_prediction(noise, key), probe_molecules(key=key)[0], 1e-5)
+
+
+def _local_prediction(noise: AbstractNoise, key: Key[Array, ""]) -> Predict:
+    dtype = jnp.result_type(float)
+    member = eqx.filter_jit(ForceField(cast_floats(LocalProbe.random(len(noise.raw_outputs), key=key), dtype), noise))
+
+    def predict(structures: Sequence[Structure]) -> Gaussian:
+        return member(graph_of(structures))
+
+    return predict
 
 
 CHECKS: tuple[Callable[..., None], ...] = (
@@ -193,18 +189,9 @@ CHECKS: tuple[Callable[..., None], ...] = (
     check_precision,
     check_batch_is_loop,
     check_initialised,
+    check_size_consistency,
+    check_coherent,
 )
-
-
-def cast_floats(tree: PyTree, dtype: str) -> PyTree:
-    """Convert all floating-point arrays of a tree to another precision."""
-    return jax.tree.map(lambda x: jnp.asarray(np.asarray(x), dtype) if eqx.is_inexact_array(x) else x, tree)
-
-
-def flatten(values: EnergyForces, partition: Partition, structure: int) -> Float[np.ndarray, " n"]:
-    """(E, F_1x, F_1y, ...) of one structure, in the order of :meth:`Gaussian.covariance`."""
-    forces = np.asarray(values.forces)[partition.atoms_of(structure)]
-    return np.append(np.asarray(values.energy)[structure], forces.ravel())
 
 
 def _member(noise: AbstractNoise, key: Key[Array, ""]) -> ForceField:

@@ -1,0 +1,154 @@
+r"""The fit of a coherent calibration: factors for the parts of the covariance, and the tails of the errors.
+
+The variance of an energy or a force component is
+
+    a·(noise process) + d·(rest) + s·(members),
+
+where a and s are the same for energies and forces, since both come from one energy function, and the rest has a factor
+d of its own for energies and for forces. The factors and the degrees of freedom ν of both quantities minimise
+
+    mean of −log t_ν(error of an energy) + mean of −log t_ν(error of a force component) + prior.
+
+Energies count as much as forces here, because the factors of the parts they share would otherwise be those of the
+forces, which are many more. The prior is worth about one structure: it decides only what data leave open, such as the
+factor of a part that is always negligible.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.optimize import minimize, minimize_scalar
+
+from huefield.core.tails import FEWEST_DOF, joint_log_density, log_density_with_tails
+from huefield.model.calibration import FEWEST
+from huefield.model.joint_calibration import CoherentCalibration, Tails
+from huefield.support.errors import HuefieldError
+
+PRIOR_LOG = 2.0
+"""Standard deviation of the logarithm of a factor in the prior."""
+PRIOR_INVERSE_DOF = 0.2
+"""Mean of 1/ν in the prior, an exponential distribution: normal tails unless the errors say otherwise."""
+LARGEST_LOG = 12.0
+"""Bound of |log factor|."""
+NORMAL_FROM = 200.0
+"""ν from which the distribution counts as normal."""
+MOST = 300_000
+"""Largest number of force components for the fit; a random selection beyond it."""
+NAMES = ("noise", "energy_diagonal", "force_diagonal", "spread")
+
+
+@dataclass(frozen=True, eq=False)
+class VarianceParts:
+    """Errors of observed values of one quantity and the parts of their predicted variances."""
+
+    error: Float[np.ndarray, " n"]
+    noise: Float[np.ndarray, " n"]
+    """Of the aleatoric columns."""
+    diagonal: Float[np.ndarray, " n"]
+    spread: Float[np.ndarray, " n"]
+    """Between members."""
+
+    def __len__(self) -> int:
+        return len(self.error)
+
+    def usable(self) -> "VarianceParts":
+        """Without values whose variance is zero, as symmetry forbids them to differ; at most ``MOST``."""
+        kept = np.flatnonzero(self.noise + self.diagonal + self.spread > 0)
+        if len(kept) > MOST:
+            kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST])
+        return VarianceParts(self.error[kept], self.noise[kept], self.diagonal[kept], self.spread[kept])
+
+    def stacked(self) -> Float[np.ndarray, "4 n"]:
+        """Errors and parts in the units of the root mean square error."""
+        scale = float(np.sqrt(np.mean(self.error**2)))
+        return np.stack([self.error / scale, *(part / scale**2 for part in (self.noise, self.diagonal, self.spread))])
+
+
+def fit_coherent(
+    energy: VarianceParts | None, forces: VarianceParts | None, *, tails: bool = True
+) -> CoherentCalibration:
+    """Fit factors and tails.
+
+    Args:
+        energy: errors of energies; None for none.
+        forces: errors of force components; None for none.
+        tails: whether to fit degrees of freedom; otherwise errors are normal.
+    """
+    given = {
+        name: _checked(name, part) for name, part in (("energies", energy), ("forces", forces)) if part is not None
+    }
+    if not given:
+        raise HuefieldError("no data for a calibration: no energy and no force was both predicted and observed")
+    structures = min(map(len, given.values()))
+    with jax.enable_x64(True):
+        data = {name: jnp.asarray(part.stacked()) for name, part in given.items()}
+        objective = jax.jit(jax.value_and_grad(lambda x: _objective(x, data, structures, tails)))
+        start = np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.1])
+        most = 1.0 / FEWEST_DOF
+        bounds = [(-LARGEST_LOG, LARGEST_LOG)] * 4 + [(1.0 / (2 * NORMAL_FROM), most)] * 2
+        found = minimize(
+            lambda x: tuple(np.asarray(v, float) for v in objective(jnp.asarray(x))),
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": 500, "ftol": 1e-12},
+        )
+    if not np.isfinite(found.x).all():
+        raise HuefieldError("the fit of the calibration failed: are there errors or variances of absurd size?")
+    factors = {name: float(np.exp(x)) for name, x in zip(NAMES, found.x[:4], strict=True)}
+    dof = [
+        _dof(x) if tails and name in given else None
+        for x, name in zip(found.x[4:], ("energies", "forces"), strict=True)
+    ]
+    return CoherentCalibration(**factors, tails=Tails(energy=dof[0], forces=dof[1]))
+
+
+def fit_joint_dof(quadratic: Float[np.ndarray, " n"], count: Float[np.ndarray, " n"]) -> float | None:
+    """Degrees of freedom of the energy and all forces of a structure together.
+
+    Args:
+        quadratic: rᵀ Σ⁻¹ r of the residuals of each structure, calibrated.
+        count: number of residuals of each structure.
+    """
+
+    def nll(inverse: float) -> float:
+        density = joint_log_density(jnp.asarray(quadratic), jnp.zeros(len(count)), jnp.asarray(count), 1.0 / inverse)
+        return -float(jnp.mean(density)) + inverse / PRIOR_INVERSE_DOF / len(count)
+
+    with jax.enable_x64(True):
+        found = minimize_scalar(nll, bounds=(1.0 / (2 * NORMAL_FROM), 1.0 / FEWEST_DOF), method="bounded")
+    return _dof(float(found.x))
+
+
+def _checked(name: str, part: VarianceParts) -> VarianceParts:
+    usable = part.usable()
+    if len(usable) < FEWEST:
+        raise HuefieldError(
+            f"{len(usable)} errors of {name} with a predicted variance above zero are too few for a calibration, which "
+            f"needs {FEWEST}"
+        )
+    if not usable.error.any():
+        raise HuefieldError(f"all errors of {name} are exactly zero: predictions seem to be compared with themselves")
+    return usable
+
+
+def _dof(inverse: float) -> float | None:
+    return None if 1.0 / inverse > NORMAL_FROM else float(1.0 / inverse)
+
+
+def _objective(
+    x: Float[Array, " 6"], data: dict[str, Float[Array, "4 n"]], structures: int, tails: bool
+) -> Float[Array, ""]:
+    noise, energy_diagonal, force_diagonal, spread = jnp.exp(x[:4])
+    prior = 0.5 * jnp.sum((x[:4] / PRIOR_LOG) ** 2) + (jnp.sum(x[4:]) / PRIOR_INVERSE_DOF if tails else 0.0)
+    total = prior / structures
+    for name, diagonal, inverse in (("energies", energy_diagonal, x[4]), ("forces", force_diagonal, x[5])):
+        if name in data:
+            error, *parts = data[name]
+            variance = noise * parts[0] + diagonal * parts[1] + spread * parts[2]
+            total -= jnp.mean(log_density_with_tails(error, variance, 1.0 / inverse if tails else None))
+    return total
