@@ -34,6 +34,7 @@ PartOption = Annotated[
 class MethodName(StrEnum):
     """Calibration methods."""
 
+    COHERENT = "coherent"
     ISOTONIC = "isotonic"
     SCALE = "scale"
     GAMMA = "gamma"
@@ -110,13 +111,15 @@ def calibrate(
         ),
     ] = None,
     method: Annotated[
-        MethodName,
+        MethodName | None,
         typer.Option(
-            help="isotonic: a non-decreasing map of variances; scale: one factor; conformal: intervals with a nominal "
-            "coverage, guaranteed only for data that neither trained nor selected the model; gamma: refit γ only, "
-            "which keeps energies and forces coherent."
+            help="coherent, usual for models: factors for the parts of the noise and tails of the errors, which keep "
+            "the force noise the derivative of the energy noise; isotonic, usual for predictions of other codes: a "
+            "non-decreasing map of variances; scale: one factor; conformal: intervals with a nominal coverage, "
+            "guaranteed only for data that neither trained nor selected the model; gamma: refit γ only. All but "
+            "coherent and gamma treat energies and forces separately."
         ),
-    ] = MethodName.ISOTONIC,
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="File for the calibrated model or predictions; by default NAME-calibrated beside the input."),
@@ -141,6 +144,7 @@ def calibrate(
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
     _refuse(predictions is not None, reader=reader, part=part)
+    method = method or (MethodName.ISOTONIC if predictions else MethodName.COHERENT)
     _refuse(method is not MethodName.ISOTONIC, group_size=group_size)
     if len(predictions or models) != 1:
         raise typer.BadParameter("one model is calibrated at a time")

@@ -9,9 +9,11 @@ import numpy as np
 from jaxtyping import Bool
 
 from huefield.core.structure import Block
+from huefield.core.tails import interval_width
 from huefield.data.dataset import Part
 from huefield.data.opening import DataSource, open_data
 from huefield.data.readers.detect import ReaderConfig
+from huefield.evaluation.coherent import fit_predictions, with_joint_tails
 from huefield.evaluation.fits import (
     fit_calibration,
     fit_gamma,
@@ -24,14 +26,18 @@ from huefield.evaluation.fits import (
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.model.ensemble import Ensemble
-from huefield.model.joint_calibration import EnergyForcesCalibration, normal_width
+from huefield.model.joint_calibration import (
+    AbstractJointCalibration,
+    CoherentCalibration,
+    EnergyForcesCalibration,
+)
 from huefield.model.modelfile import ModelSource, open_model, save
 from huefield.predict import OnProgress, predict_part, remarks_on
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.defaults import FIT_FRACTION
 from huefield.support.errors import HuefieldError
 
-Method = Literal["isotonic", "scale", "gamma", "conformal"]
+Method = Literal["coherent", "isotonic", "scale", "gamma", "conformal"]
 PRINTED_COVERAGES = (0.5, 0.68, 0.9, 0.95)
 FEWEST_STRUCTURES = 4
 """Two to fit to, and two to compare on."""
@@ -40,8 +46,8 @@ CONFORMAL_REMARK = (
     "model selection; with validation data that selected the model it is approximate"
 )
 COHERENCE_REMARK = (
-    "calibration scales the variances of energies and forces separately: joint samples of energy and forces no longer "
-    "belong to one energy surface (the method gamma keeps them coherent)"
+    "this method scales the variances of energies and forces separately: joint samples of energy and forces no longer "
+    "belong to one energy surface (the method coherent keeps them so)"
 )
 
 
@@ -64,10 +70,10 @@ class CalibrationCheck:
     fitted_to: int
     """Number of structures of the fit."""
     remarks: tuple[str, ...]
-    calibration: EnergyForcesCalibration | None
+    calibration: AbstractJointCalibration | None
     """None after a fit of γ."""
-    pairs: EnergyPairs | None = None
-    """Energy differences between these structures, if their calibration was fitted."""
+    pairs: tuple[EnergyPairs, EnergyPairs] | None = None
+    """Energy differences between these structures, before and after; None if there are none."""
 
     @cached_property
     def evaluations(self) -> tuple[Evaluation, Evaluation]:
@@ -84,16 +90,16 @@ class CalibrationCheck:
         }
         changes = {
             name: [
-                CoverageChange(c, _held(old, normal_width(c)), _held(new, calibration.interval_widths(c)[number]))
+                CoverageChange(c, _held(old, interval_width(c)), _held(new, calibration.interval_widths(c)[number]))
                 for c in given
             ]
             for number, (name, (old, new)) in enumerate(found.items())
             if old is not None and new is not None
         }
-        if self.pairs is not None and len(self.pairs):
+        if self.pairs is not None:
+            old, new = self.pairs
             changes["energy differences"] = [
-                CoverageChange(c, self.pairs.held(normal_width(c)), self.pairs.held(calibration.difference_width(c)))
-                for c in given
+                CoverageChange(c, old.held(interval_width(c)), new.held(calibration.difference_width(c))) for c in given
             ]
         return changes
 
@@ -111,7 +117,7 @@ class CalibrationCheck:
         lines = [f"{fitted}; metrics of the {len(self.after)} others:", narrow_table(self.evaluations)]
         for name, changes in self.coverage().items():
             shares = ", ".join(f"{100 * c.nominal:g} %: {100 * c.before:.0f} → {100 * c.after:.0f} %" for c in changes)
-            count = f" ({len(self.pairs)} pairs)" if name == "energy differences" and self.pairs is not None else ""
+            count = f" ({len(self.pairs[0])} pairs)" if name == "energy differences" and self.pairs is not None else ""
             lines.append(f"Coverage of intervals of {name}{count}, before → after: {shares}")
         return "\n".join(lines)
 
@@ -147,7 +153,7 @@ class CalibratedModel:
 def calibrate(
     model: ModelSource,
     data: DataSource | None = None,
-    method: Method = "isotonic",
+    method: Method = "coherent",
     *,
     part: str | None = None,
     reader: ReaderConfig | None = None,
@@ -162,7 +168,8 @@ def calibrate(
         model: an ensemble, a model file, or the result of ``huefield.train``.
         data: labelled structures that the model was not trained on: ASE atoms, files, a store, or the folder of a run;
             None for the validation data of the result of ``huefield.train``.
-        method: kind of the map of variances; ``gamma`` changes γ of the noise model instead.
+        method: ``coherent`` keeps the force noise the derivative of the energy noise; ``isotonic``, ``scale`` and
+            ``conformal`` map the variances of energies and forces separately; ``gamma`` changes γ of the noise model.
         part: name of the part, if ``data`` is the folder of a run; None for ``validation``.
         reader: how to read ``data``; None to find out.
         group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
@@ -180,7 +187,10 @@ def calibrate(
     before = predict_part(plain, structures, "before", report)
     require_comparable(before)
     fitted = _drawn(len(before), fit_fraction, seed)
-    if method == "gamma":
+    if method == "coherent":
+        factors, told = fit_predictions(before.select(fitted))
+        changed, remarks = plain.with_calibration(factors), list(told)
+    elif method == "gamma":
         doubled = predict_part(with_gamma_times(plain, 2.0), structures, "twice γ")
         gamma = fit_gamma(before.select(fitted), doubled.select(fitted))
         changed, remarks = (
@@ -192,13 +202,15 @@ def calibrate(
         changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
         changed = _with_differences(changed, before.select(fitted).structures, report)
     after = predict_part(changed, structures, "after", report)
+    if isinstance(changed.calibration, CoherentCalibration):
+        changed = changed.with_calibration(with_joint_tails(changed.calibration, after.select(fitted)))
+        after = after.with_joint_dof(changed.tails.joint)
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
         remarks.append("the old calibration of the model is replaced; metrics before are without it")
     rest = before.select(~fitted), after.select(~fitted)
     told = _remarks(before, remarks, rest, method)
-    has_pairs = changed.calibration is not None and changed.calibration.differences is not None
-    pairs = energy_pairs(changed, rest[0].structures, report=report) if has_pairs else None
+    pairs = _pairs(plain, changed, rest[0].structures, report)
     return CalibratedModel(
         changed, CalibrationCheck(method, *rest, int(fitted.sum()), told, changed.calibration, pairs)
     )
@@ -213,9 +225,10 @@ def calibrate_predictions(
     seed: int = 0,
 ) -> tuple[EnergyForcesCalibration, CalibrationCheck]:
     """Calibrate predictions of any code; arguments as for :func:`calibrate`."""
-    if method == "gamma":
+    if method in ("coherent", "gamma"):
         raise HuefieldError(
-            "γ is a parameter of a noise model: it can be fitted to a model, not to predictions in a file"
+            f"the method {method} changes the noise of a model: it can be fitted to a model, not to predictions in a "
+            "file; use isotonic, scale or conformal"
         )
     require_comparable(predictions)
     fitted = _drawn(len(predictions), fit_fraction, seed)
@@ -245,8 +258,18 @@ def _remarks(
     """All remarks on a calibration. A conformal one does not aim at the likelihood."""
     told = [*remarks_on(predictions), *fit_remarks]
     told += [CONFORMAL_REMARK] if method == "conformal" else worse_remarks(*rest)
-    told += [] if method == "gamma" else [COHERENCE_REMARK]
+    told += [] if method in ("coherent", "gamma") else [COHERENCE_REMARK]
     return tuple(remark for remark in told if remark)
+
+
+def _pairs(
+    plain: Ensemble, changed: Ensemble, block: Block, report: OnProgress
+) -> tuple[EnergyPairs, EnergyPairs] | None:
+    """Energy differences between structures of a group before and after calibration; None if there are none."""
+    if changed.calibration is None:
+        return None
+    after = energy_pairs(changed, block, report=report)
+    return (energy_pairs(plain, block), after) if len(after) else None
 
 
 def _with_differences(ensemble: Ensemble, block: Block, report: OnProgress) -> Ensemble:

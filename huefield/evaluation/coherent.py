@@ -19,12 +19,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from scipy.optimize import minimize, minimize_scalar
 
 from huefield.core.tails import FEWEST_DOF, joint_log_density, log_density_with_tails
 from huefield.model.calibration import FEWEST
 from huefield.model.joint_calibration import CoherentCalibration, Tails
+from huefield.predict.marginals import Marginals
+from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
 
 PRIOR_LOG = 2.0
@@ -37,6 +39,7 @@ NORMAL_FROM = 200.0
 """ν from which the distribution counts as normal."""
 MOST = 300_000
 """Largest number of force components for the fit; a random selection beyond it."""
+NO_DATA = "no data for a calibration: no energy and no force was both predicted and observed"
 NAMES = ("noise", "energy_diagonal", "force_diagonal", "spread")
 
 
@@ -50,6 +53,18 @@ class VarianceParts:
     diagonal: Float[np.ndarray, " n"]
     spread: Float[np.ndarray, " n"]
     """Between members."""
+
+    @classmethod
+    def of(cls, found: Marginals, target: Float[np.ndarray, "*n"], observed: Bool[np.ndarray, "*n"]) -> "VarianceParts":
+        """Parts of the variances of observed values."""
+        if found.aleatoric_var is None or found.epistemic_var is None or found.diagonal_var is None:
+            raise HuefieldError(
+                "a coherent calibration needs the parts of the variances, which only models of huefield give: use the "
+                "method isotonic or scale for predictions of other codes"
+            )
+        noise = np.maximum(found.aleatoric_var - found.diagonal_var, 0.0)
+        columns = (target - found.mean, noise, found.diagonal_var, found.epistemic_var)
+        return cls(*(column[observed].ravel() for column in columns))
 
     def __len__(self) -> int:
         return len(self.error)
@@ -67,6 +82,29 @@ class VarianceParts:
         return np.stack([self.error / scale, *(part / scale**2 for part in (self.noise, self.diagonal, self.spread))])
 
 
+def fit_predictions(predictions: Predictions) -> tuple[CoherentCalibration, tuple[str, ...]]:
+    """Fit to observed energies and forces, with remarks on quantities with too little data.
+
+    Args:
+        predictions: uncalibrated predictions for structures that the model was not trained on.
+    """
+    block, parts, remarks = predictions.structures, {}, []
+    for name, found, target, observed in (
+        ("energies", predictions.energy, block.energy, block.has_energy),
+        ("forces", predictions.forces, block.forces, predictions.atoms_observed),
+    ):
+        if found is None or not observed.any():
+            continue
+        part = VarianceParts.of(found, target, observed)
+        if fault := _fault(name, part.usable()):
+            remarks.append(f"{name} take no part in the fit: {fault}")
+        else:
+            parts[name] = part
+    if not parts:
+        raise HuefieldError("; ".join(remarks) or NO_DATA)
+    return fit_coherent(parts.get("energies"), parts.get("forces")), tuple(remarks)
+
+
 def fit_coherent(
     energy: VarianceParts | None, forces: VarianceParts | None, *, tails: bool = True
 ) -> CoherentCalibration:
@@ -81,7 +119,7 @@ def fit_coherent(
         name: _checked(name, part) for name, part in (("energies", energy), ("forces", forces)) if part is not None
     }
     if not given:
-        raise HuefieldError("no data for a calibration: no energy and no force was both predicted and observed")
+        raise HuefieldError(NO_DATA)
     structures = min(map(len, given.values()))
     with jax.enable_x64(True):
         data = {name: jnp.asarray(part.stacked()) for name, part in given.items()}
@@ -107,6 +145,21 @@ def fit_coherent(
     return CoherentCalibration(**factors, tails=Tails(energy=dof[0], forces=dof[1]))
 
 
+def with_joint_tails(calibration: CoherentCalibration, predictions: Predictions) -> CoherentCalibration:
+    """The calibration with tails of the energy and forces of a structure together.
+
+    Args:
+        calibration: factors and tails of single quantities.
+        predictions: calibrated predictions for the structures of the fit.
+    """
+    quadratic = predictions.marginals.joint_quadratic
+    if quadratic is None or np.isfinite(quadratic).sum() < FEWEST:
+        return calibration
+    known = np.isfinite(quadratic)
+    dof = fit_joint_dof(quadratic[known], 1.0 + 3.0 * predictions.structures.sizes[known])
+    return calibration.model_copy(update={"tails": calibration.tails.model_copy(update={"joint": dof})})
+
+
 def fit_joint_dof(quadratic: Float[np.ndarray, " n"], count: Float[np.ndarray, " n"]) -> float | None:
     """Degrees of freedom of the energy and all forces of a structure together.
 
@@ -126,14 +179,21 @@ def fit_joint_dof(quadratic: Float[np.ndarray, " n"], count: Float[np.ndarray, "
 
 def _checked(name: str, part: VarianceParts) -> VarianceParts:
     usable = part.usable()
+    if fault := _fault(name, usable):
+        raise HuefieldError(fault)
+    return usable
+
+
+def _fault(name: str, usable: VarianceParts) -> str:
+    """Why errors cannot be fitted to; empty if they can."""
     if len(usable) < FEWEST:
-        raise HuefieldError(
+        return (
             f"{len(usable)} errors of {name} with a predicted variance above zero are too few for a calibration, which "
             f"needs {FEWEST}"
         )
     if not usable.error.any():
-        raise HuefieldError(f"all errors of {name} are exactly zero: predictions seem to be compared with themselves")
-    return usable
+        return f"all errors of {name} are exactly zero: predictions seem to be compared with themselves"
+    return ""
 
 
 def _dof(inverse: float) -> float | None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from huefield.evaluation.metrics import gaussian_nll
+from huefield.core.tails import nll_terms
 from huefield.model.calibration import (
     CalibrationConfig,
     ConformalCalibration,
@@ -100,7 +100,9 @@ def worse_remarks(before: Predictions, after: Predictions) -> list[str]:
 
 def _nll(found: Observed) -> float:
     noisy = found.variance > 0
-    return gaussian_nll(found.error[noisy], found.variance[noisy]) if noisy.any() else np.nan
+    if not noisy.any():
+        return np.nan
+    return float(np.mean(nll_terms(found.error[noisy], found.variance[noisy], found.dof)))
 
 
 def require_gamma(ensemble: Ensemble) -> None:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from huefield.core.structure import Block
 from huefield.model.calibration import ConformalCalibration
 from huefield.model.ensemble import Ensemble
+from huefield.model.joint_calibration import EnergyForcesCalibration
 
 MOST_PAIRS = 300
 """Largest number of pairs of one group (drawn at random), so that no group dominates."""
@@ -61,8 +62,7 @@ def energy_pairs(
         nothing = np.zeros(0)
         return EnergyPairs(nothing, nothing, nothing, (), 0)
     used, places = np.unique(drawn, return_inverse=True)
-    plain = ensemble.calibration and ensemble.calibration.model_copy(update={"differences": None})
-    terms = ensemble.with_calibration(plain).energy_terms([labelled[index] for index in used.tolist()], report)
+    terms = _without_differences(ensemble).energy_terms([labelled[index] for index in used.tolist()], report)
     found = [terms.covariance(pair).difference(0, 1) for pair in places.reshape(-1, 2).tolist()]
     true = labelled.energy[drawn[:, 1]] - labelled.energy[drawn[:, 0]]
     return EnergyPairs(
@@ -72,6 +72,13 @@ def energy_pairs(
         groups=tuple(labelled.groups[first] for first in drawn[:, 0].tolist()),
         structures=len(used),
     )
+
+
+def _without_differences(ensemble: Ensemble) -> Ensemble:
+    calibration = ensemble.calibration
+    if not isinstance(calibration, EnergyForcesCalibration):
+        return ensemble
+    return ensemble.with_calibration(calibration.model_copy(update={"differences": None}))
 
 
 def fit_differences(pairs: EnergyPairs) -> ConformalCalibration | None:

@@ -3,10 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from huefield.core.lowrank import LOG_2PI
 from huefield.core.structure import Block, joined
+from huefield.core.tails import joint_log_density
 from huefield.model.joint_calibration import AbstractJointCalibration
 from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.support.checks import require_shape
@@ -99,6 +103,17 @@ class Predictions:
         """Predictions before calibration, without joint likelihood and stresses; None if the model has none."""
         before = self.marginals.uncalibrated()
         return None if before is None else replace(self, marginals=before)
+
+    def with_joint_dof(self, dof: float | None) -> "Predictions":
+        """With the joint likelihood of another number of degrees of freedom, instead of that of a Gaussian."""
+        nll, quadratic = self.marginals.joint_nll, self.marginals.joint_quadratic
+        if nll is None or quadratic is None:
+            return self
+        count = 1.0 + 3.0 * self.structures.sizes
+        log_det = 2.0 * nll - quadratic - count * LOG_2PI
+        with jax.enable_x64(True):
+            changed = -np.asarray(joint_log_density(*map(jnp.asarray, (quadratic, log_det, count)), dof))
+        return replace(self, marginals=replace(self.marginals, joint_nll=changed))
 
     @property
     def atoms_observed(self) -> Bool[np.ndarray, " A"]:
