@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from huefield.data.dataset import BundledData, Parts
+from huefield.evaluation.calibrate import calibrate
 from huefield.evaluation.evaluate import evaluate_predictions
-from huefield.evaluation.fits import fit_calibration, typical_of
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import save
 from huefield.predict import Predictions, predictions_by_part
@@ -16,7 +16,7 @@ from huefield.training import presets, train
 from huefield.training.history_figure import save_history_figure
 from huefield.training.reports import OnTrainingEvent
 
-KINDS = ("vanilla", "white", "colored")
+KINDS: tuple[presets.NoiseName, ...] = ("vanilla", "white", "colored")
 TESTS = {
     "test_id": "molecules and reactions as in training",
     "test_reactions": "reactions that were not trained on",
@@ -39,7 +39,7 @@ def run_demo(
     should_stop: Callable[[], bool],
     *,
     on_saved: Callable[[], None] = lambda: None,
-    kinds: tuple[str, ...] = KINDS,
+    kinds: tuple[presets.NoiseName, ...] = KINDS,
     data: BundledData | None = None,
 ) -> Demo:
     """Train the ensembles, calibrate them on validation data, and compare them on test data.
@@ -68,13 +68,10 @@ def run_demo(
 
 
 def _calibrated(ensemble: Ensemble, kind: str, parts: Parts, path: Path) -> dict[str, Predictions]:
-    """Save the calibrated ensemble, and predict all test data with it; one pass over all data compiles once."""
-    predictions = predictions_by_part(ensemble, {name: parts[name] for name in ("validation", *TESTS)}, kind)
-    validation = predictions["validation"]
-    calibration = fit_calibration(validation, "isotonic").calibration
-    typical = typical_of(validation.calibrated(calibration), "validation data")
-    save(ensemble.with_calibration(calibration).with_typical(typical), path)
-    return {name: predictions[name].calibrated(calibration) for name in TESTS}
+    """Save the calibrated ensemble, and predict all test data with it."""
+    model = calibrate(ensemble, parts["validation"]).ensemble
+    save(model, path)
+    return predictions_by_part(model, {name: parts[name] for name in TESTS}, kind)
 
 
 def _compared(found: dict[str, list[Predictions]], out: Path, models: list[Path]) -> Demo:

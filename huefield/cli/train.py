@@ -130,9 +130,8 @@ def config(
     """Print a configuration to start from, with comments."""
     from huefield.training import presets
 
-    chosen = presets.preset(preset.value, presets.example_data(data))
-    if noise is not None and chosen.model.noise.kind != noise.value:
-        chosen = presets.with_noise(chosen, presets.noise_of_kind(noise.value))
+    model = None if noise is None else presets.noise_of_kind(noise.value, preset.value)
+    chosen = presets.preset(preset.value, presets.example_data(data), model)
     typer.echo(presets.commented_yaml(chosen, presets.ABOUT[preset.value]), nl=False)
 
 

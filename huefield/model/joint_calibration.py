@@ -85,8 +85,8 @@ class CoherentCalibration(AbstractJointCalibration):
 
     Each part is the covariance of one energy function and its derivative: the noise process, with its column (ρ, −∂ρ);
     an offset of the energy; the rest of the force noise, which has no part in the energy; and the deviations of the
-    members. Constant factors keep each of them so: Cov(E, F) = −½ ∂Var(E) holds after the calibration if it held before,
-    samples are conservative, and the factors do not depend on the size of a structure.
+    members. Constant factors keep each of them so: Cov(E, F) = −½ ∂Var(E) holds after the calibration if it held
+    before, samples are conservative, and the factors do not depend on the size of a structure.
     """
 
     kind: Literal["coherent"] = "coherent"

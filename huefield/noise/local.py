@@ -1,105 +1,109 @@
-r"""Local colored noise (scouting)."""
+r"""Local colored noise: coherent, and the same for an atom however large its structure is.
+
+Each atom has a noise level ρ_i, a function of its surroundings. The error of the energy is e = ρ η with a process η of
+unit variance, as in [J23] arXiv:2312.04174v1, Eq. e_obs_colored, but with a level ρ = Σ_i ρ_i that is a sum of positive
+terms. (E, F) is Gaussian with the covariance diag(d) + u uᵀ,
+
+    d = (0, γ_i ρ_i²),      u = (ρ, −∂ρ/∂r).
+
+The column makes it coherent, Cov(E, F) = −½ ∂Var(E). It is local, too: ∂ρ/∂r_i has terms of atoms near i only, and so
+have γ_i and ρ_i; atoms far away change no force noise. For distant parts A and B the standard deviations of the energy
+add up, ρ = ρ_A + ρ_B. This is right for equal errors, as copies of a molecule have, and an upper bound for all others:
+as a liquid grows, σ_E per atom stays constant. In the paper's model, ρ = softplus(b + Σ_i s_i), a sum of negative
+outputs makes all noise vanish.
+
+The kernel of η has the curvature γ_i ρ_i²/ρ² on atom i, see :meth:`LocalNoise.inverse_lengths`.
+
+================  ===========================================================================
+symbol            code
+================  ===========================================================================
+ρ_i               ``atom_levels`` [eV]
+ρ, ∂ρ/∂r          ``outputs.levels`` [eV], ``outputs.level_gradients`` [eV/Å]
+γ_i               ``gamma`` [Å⁻²]
+================  ===========================================================================
+"""
 
 from typing import Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs
 from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
-from huefield.noise.gamma import _around_one
+from huefield.noise.gamma import AtomGamma
+from huefield.noise.pooling import neighbour_average
 from huefield.support.config import FrozenConfig
 
 
-def pooled(values: Float[Array, " A"], graph: Graph, hops: int, norm: str) -> Float[Array, " A"]:
-    if graph.neighbours is None or hops == 0:
-        return values
-    vectors = graph.vectors()
-    relative = jnp.sum(vectors**2, axis=-1) / graph.neighbours.cutoff_angstrom**2
-    weights = jnp.maximum(1.0 - relative, 0.0) ** (3 if norm != "sum2" else 2)
-    for _ in range(hops):
-        total = values + jnp.sum(weights * graph.neighbours.gather(values), axis=1)
-        values = total / (1.0 + jnp.sum(weights, axis=1)) if norm == "mean" else total
-    return values
-
-
 class LocalNoise(AbstractNoise):
-    """Scouting."""
+    """d = (0, γ_i ρ_i²) and one column u = (Σ_i ρ_i, −∂/∂r Σ_i ρ_i).
+
+    ρ_i = softplus(b + s_i + p̄_i), and γ_i is γ times a positive function of g_i + q̄_i, with outputs s, p, g and q of
+    the network; p̄ and q̄ are averages over neighbours (:func:`~huefield.noise.pooling.neighbour_average`).
+    """
 
     class Config(FrozenConfig):
-        """Choices."""
+        """Choices of the local noise model."""
 
         kind: Literal["local"] = "local"
-        gamma: Literal["atom", "force", "root"] = "atom"
-        pool_level: int = 0
-        pool_gamma: int = 0
-        norm: Literal["mean", "sum", "sum2"] = "mean"
-        offset: Literal["none", "composition", "nugget"] = "none"
-        floor_ev: float = Field(1e-6, gt=0, le=1)
+        floor_ev: float = Field(1e-6, gt=0, le=1, description="smallest noise level of an atom")
 
         def build(self) -> "LocalNoise":
-            zero = jnp.zeros(())
-            return LocalNoise(zero, zero, jnp.zeros(119), self).initialised(1.0, 1.0)
+            """The model with noise of 1 eV for an atom, and γ = 1 Å⁻²."""
+            return LocalNoise(offset=jnp.zeros(()), gamma=AtomGamma.create(1), config=self).initialised(1.0, 1.0)
 
-    level_offset: Float[Array, ""]
-    force_offset: Float[Array, ""]
-    table: Float[Array, " Z"]
+    offset: Float[Array, ""]
+    gamma: AtomGamma
     config: Config = eqx.field(static=True)
 
     @property
     def raw_outputs(self) -> tuple[str, ...]:
-        return ("level", "pooled_level", "gamma", "pooled_gamma", "nugget")
+        """s, p, g and q."""
+        return ("level", "pooled_level", "gamma", "pooled_gamma")
 
     @property
     def is_size_consistent(self) -> bool:
-        return self.config.norm == "mean"
+        """True: levels are summed over atoms, and forces depend on atoms nearby only."""
+        return True
 
     @property
     def is_coherent(self) -> bool:
-        return self.config.offset != "nugget"
+        """True: the column is (ρ, −∂ρ/∂r)."""
+        return True
 
-    def atom_levels(self, raw, graph):
-        c = self.config
-        mixed = raw[:, 0] + (pooled(raw[:, 1], graph, c.pool_level, c.norm) if c.pool_level else 0.0)
-        level = positive_level(self.level_offset + mixed, c.floor_ev)
-        return jnp.where(graph.partition.atom_mask, level, 0.0)
+    def atom_levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, " A"]:
+        """ρ_i of each atom; zero for padding atoms."""
+        mixed = raw[:, 0] + neighbour_average(raw[:, 1:2], graph)[:, 0]
+        return jnp.where(graph.partition.atom_mask, positive_level(self.offset + mixed, self.config.floor_ev), 0.0)
 
-    def levels(self, raw, graph):
+    def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
+        """ρ of each structure."""
         return graph.partition.sum(self.atom_levels(raw, graph))[None]
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
-        c, raw = self.config, outputs.raw
-        mixed = raw[:, 2] + (pooled(raw[:, 3], graph, c.pool_gamma, c.norm) if c.pool_gamma else 0.0)
-        if c.gamma == "atom":
-            force_var = jnp.exp(self.force_offset) * _around_one(mixed[:, None])[0] * self.atom_levels(raw, graph) ** 2
-        else:
-            force_var = positive_level(self.force_offset + mixed, 1e-6) ** 2
-        force_var = jnp.where(graph.partition.atom_mask, force_var, 0.0)
-        energy = jnp.zeros_like(outputs.energy)
-        if c.offset == "composition":
-            energy = graph.partition.sum(jax.nn.softplus(self.table[graph.atomic_numbers])) ** 2
-        if c.offset == "nugget":
-            energy = graph.partition.sum(jax.nn.softplus(self.table[0] + raw[:, 4]) ** 2)
-        diagonal = isotropic(energy, force_var, outputs, graph)
+        """γ_i ρ_i² on the diagonal, and the column."""
+        diagonal = isotropic(jnp.zeros_like(outputs.energy), self._force_var(outputs, graph), outputs, graph)
         return Covariance(diagonal, EnergyForcesStack(outputs.levels, -outputs.level_gradients, outputs.level_strains))
 
     def inverse_lengths(self, outputs: Outputs, graph: Graph) -> Float[Array, "C A"]:
-        force_var = self.covariance(outputs, graph).diagonal.forces[:, 0]
+        """γ_i ρ_i²/ρ², the curvature of the kernel of η: times Var(E) = ρ² it is the rest of the force variance."""
         level = graph.partition.spread(outputs.levels[0])
-        return (force_var / jnp.where(level > 0, level, 1.0) ** 2)[None]
+        return (self._force_var(outputs, graph) / jnp.where(level > 0, level, 1.0) ** 2)[None]
+
+    def _force_var(self, outputs: Outputs, graph: Graph) -> Float[Array, " A"]:
+        """γ_i ρ_i² of each atom."""
+        levels = self.atom_levels(outputs.raw, graph)
+        mixed = outputs.raw[:, 2:3] + neighbour_average(outputs.raw[:, 3:4], graph)
+        return self.gamma(mixed, levels[None], graph)[0] * levels**2
+
+    def watched(self) -> dict[str, Float[Array, "*n"]]:
+        """γ, the common factor; in an ensemble one for each member."""
+        return {self.gamma.watched_as: self.gamma.typical(self.offset.ndim)}
 
     def initialised(self, energy_rmse: Number, force_rmse: Number, atoms: Number = 1.0) -> "LocalNoise":
-        c = self.config
-        share = 0.5**0.5 if c.offset != "none" else 1.0
-        level = share * energy_rmse / atoms
-        offset = raw_for_level(level, c.floor_ev, self.level_offset)
-        if c.gamma == "atom":
-            force = jnp.log(jnp.asarray((force_rmse / level) ** 2, self.force_offset.dtype))
-        else:
-            force = raw_for_level(force_rmse, 1e-6, self.force_offset)
-        each = share * energy_rmse / (atoms if c.offset == "composition" else atoms**0.5)
-        table = raw_for_level(each, 1e-6, self.table)
-        return eqx.tree_at(lambda n: (n.level_offset, n.force_offset, n.table), self, (offset, force, table))
+        """ρ_i = energy_rmse / atoms and γ_i ρ_i² = force_rmse² where the raw outputs vanish."""
+        level = energy_rmse / atoms
+        offset = raw_for_level(level, self.config.floor_ev, self.offset)
+        return eqx.tree_at(lambda n: (n.offset, n.gamma), self, (offset, self.gamma.initialised(level, force_rmse)))

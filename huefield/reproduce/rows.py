@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
+from huefield.noise import ColoredNoise, LocalNoise, LocalWhiteNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.noise.base import LevelReadout
 from huefield.support.errors import HuefieldError
 from huefield.training.stages import LevelLearns, NLLStage, Stage
@@ -40,7 +40,7 @@ class ModelRow:
     @property
     def is_coherent(self) -> bool:
         """Whether the force noise is the derivative of the energy noise."""
-        return isinstance(self.noise, ColoredNoise.Config)
+        return isinstance(self.noise, ColoredNoise.Config | LocalNoise.Config)
 
 
 def _colored(readout: LevelReadout = "sum", **choices: object) -> ColoredNoise.Config:
@@ -54,7 +54,14 @@ PAPER = (
 )
 """[J23] arXiv:2312.04174v1: the models of its table."""
 
+LOCAL = (
+    ModelRow("local", "local", LocalNoise.Config()),
+    ModelRow("white-local", "white, local", LocalWhiteNoise.Config()),
+)
+"""Size-consistent noise; the first is the default of the presets."""
+
 BEYOND = (
+    *LOCAL,
     ModelRow("colored-atom", "colored, γ per atom", _colored(gamma="atom")),
     ModelRow("colored-force", "colored, γ = (ω/ρ)², ω per atom", _colored(gamma="force")),
     ModelRow("white-pooled", "white, pooled", WhiteNoise.Config(pooling=True)),

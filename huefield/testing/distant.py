@@ -1,8 +1,8 @@
 """Checks of distant parts and of coherence, for anything that maps structures to a distribution.
 
 Let e(r) be the error of an energy, with the variance V(r). The errors of two distant parts add up, e = e_A + e_B, so
-that V_A + V_B ≤ V ≤ (√V_A + √V_B)²: from independent to equal errors. Forces belong to one part or the other, and do not
-change. Wherever e is differentiable, Cov(E, F) = −½ ∂V.
+that V_A + V_B ≤ V ≤ (√V_A + √V_B)²: from independent to equal errors. Forces belong to one part or the other, and do
+not change. Wherever e is differentiable, Cov(E, F) = −½ ∂V.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,8 +66,8 @@ def check_coherence(predict: Predict, structure: Structure, relative: float) -> 
     scale = np.abs(expected).max()
     worst = np.abs(covariance - expected).max()
     assert worst <= relative * max(scale, 1e-12), (
-        f"Cov(E, F) and −½ ∂Var(E)/∂r differ by {worst:.3g} eV²/Å, where the largest is {scale:.3g}: the force noise is "
-        "not the derivative of the energy noise"
+        f"Cov(E, F) and −½ ∂Var(E)/∂r differ by {worst:.3g} eV²/Å, where the largest is {scale:.3g}: the force noise "
+        "is not the derivative of the energy noise"
     )
 
 

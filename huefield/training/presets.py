@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from huefield.data.dataset import BundledData, FileData
 from huefield.data.splits.config import RandomSplit
 from huefield.model.forcefield import ForceField
-from huefield.noise import ColoredNoise, NoiseConfig, VanillaNoise, WhiteNoise
+from huefield.noise import ColoredNoise, LocalNoise, LocalWhiteNoise, NoiseConfig, VanillaNoise, WhiteNoise
 from huefield.potentials import PaiNN
 from huefield.support.errors import HuefieldError
 from huefield.training.config import TrainConfig
@@ -19,6 +19,7 @@ from huefield.training.stages import BetaNLLStage, NLLStage, SquaredErrorStage, 
 from huefield.training.step import OptimiserConfig
 
 PresetName = Literal["paper", "small", "tiny"]
+NoiseName = Literal["vanilla", "white", "colored"]
 WIDTH = 118
 """Longest line of a printed configuration."""
 
@@ -41,7 +42,14 @@ def preset(name: PresetName, data: FileData | BundledData, noise: NoiseConfig | 
     if name not in get_args(PresetName):
         raise HuefieldError(f"there is no preset {name!r}; there are {', '.join(get_args(PresetName))}")
     config = {"paper": _paper, "small": _small, "tiny": _tiny}[name](data)
-    return config if noise is None else with_noise(config, noise)
+    if noise is None:
+        return config
+    if name != "paper" and not noise.build().is_size_consistent:
+        raise HuefieldError(
+            f"the noise model {noise.kind} is not for the preset {name}: its error bars vanish as structures grow. Use "
+            "local or local_white, or the preset paper, which has the models of the paper"
+        )
+    return with_noise(config, noise)
 
 
 def with_noise(config: TrainConfig, noise: NoiseConfig) -> TrainConfig:
@@ -55,12 +63,13 @@ def with_noise(config: TrainConfig, noise: NoiseConfig) -> TrainConfig:
     return TrainConfig.model_validate({**dict(config), "model": model, "stages": stages})
 
 
-def noise_of_kind(kind: str) -> NoiseConfig:
-    """A noise model with its usual settings."""
-    kinds: dict[str, NoiseConfig] = {
+def noise_of_kind(kind: NoiseName, name: PresetName = "small") -> NoiseConfig:
+    """The noise model of a kind that a preset has: that of the paper, or a size-consistent one."""
+    paper = name == "paper"
+    kinds: dict[NoiseName, NoiseConfig] = {
         "vanilla": VanillaNoise.Config(),
-        "white": WhiteNoise.Config(),
-        "colored": ColoredNoise.Config(gamma="atom"),
+        "white": WhiteNoise.Config() if paper else LocalWhiteNoise.Config(),
+        "colored": ColoredNoise.Config() if paper else LocalNoise.Config(),
     }
     return kinds[kind]
 
@@ -133,7 +142,7 @@ def with_care(
         data: training data.
         potential: the network.
         stages: stages of training.
-        noise: noise model; None for colored noise with γ per atom.
+        noise: noise model; None for local colored noise.
         sizes: members, batch_size and other numbers of the configuration.
     """
     return TrainConfig(

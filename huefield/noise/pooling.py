@@ -1,0 +1,25 @@
+r"""Averages over the neighbours of an atom, which let the noise of an atom depend on its surroundings.
+
+    x̄_i = (x_i + Σ_j w_ij x_j) / (1 + Σ_j w_ij),      w_ij = (1 − r_ij²/r_c²)³ for r_ij < r_c, else 0.
+
+A network could compute this average itself, from its messages. It is offered because noise outputs are trained for few
+steps: averages pass on what one atom learns to its neighbours at once (docs/reproduction/local-noise.md has the gain).
+An average, not a sum: more neighbours than in training, as when a cluster becomes a liquid, then cannot push the noise
+below that of the most certain of them. w and its first two derivatives vanish at the cutoff r_c, so that forces and
+their noise are continuous; atoms beyond it are not heard.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from huefield.core import Graph
+
+
+def neighbour_average(values: Float[Array, "A k"], graph: Graph) -> Float[Array, "A k"]:
+    """The average of values over each atom and its neighbours; the values themselves if there are no neighbours."""
+    if graph.neighbours is None:
+        return values
+    relative = jnp.sum(graph.vectors() ** 2, axis=-1) / graph.neighbours.cutoff_angstrom**2
+    weights = (jnp.maximum(1.0 - relative, 0.0) ** 3)[..., None]
+    summed = values + jnp.sum(weights * graph.neighbours.gather(values), axis=1)
+    return summed / (1.0 + jnp.sum(weights, axis=1))
