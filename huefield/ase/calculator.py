@@ -19,6 +19,7 @@ from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import ModelSource, open_model
+from huefield.model.size import size_remark
 from huefield.predict.evaluator import SKIN_ANGSTROM, Evaluator
 from huefield.predict.marginals import QUANTITIES, EnergyForcesMarginals
 from huefield.support.errors import HuefieldError
@@ -73,7 +74,7 @@ class Calculator(AseCalculator):
         self._with_stress = False
         self._warned = False
         self._last: Structure | None = None
-        self._told_of_ignored = False
+        self._told_of_ignored = self._told_of_size = False
 
     @property
     def ensemble(self) -> Ensemble:
@@ -103,7 +104,7 @@ class Calculator(AseCalculator):
         structure = structure_of(self.atoms)
         self._warned = self._warned and _continues(self._last, structure)
         self._last = structure
-        self.tell_of_ignored(self.atoms)
+        self.tell_of_limits(self.atoms)
         has_stress = bool(stress_volumes(structure.cell, structure.pbc))
         if any(name.startswith("stress") for name in properties):
             if not has_stress:
@@ -138,7 +139,7 @@ class Calculator(AseCalculator):
         given = self.atoms if atoms is None else atoms
         if given is None:
             raise HuefieldError("the calculator has no atoms yet: call distribution(atoms)")
-        self.tell_of_ignored(given)
+        self.tell_of_limits(given)
         structure = structure_of(given)
         prediction = self.evaluator.prediction(structure)
         found = JointDistribution(prediction.distribution, structure, float(prediction.energy_offset[0]))
@@ -155,7 +156,7 @@ class Calculator(AseCalculator):
             match: whether atoms of the same element may be exchanged to superpose the structures.
         """
         for image in images:
-            self.tell_of_ignored(image)
+            self.tell_of_limits(image)
         structures = [structure_of(image) for image in images]
         found = self.evaluator.energy_covariance(structures, match=match)
         self._warn_of_energies(found.uncertainty, structures)
@@ -176,14 +177,16 @@ class Calculator(AseCalculator):
         """Raise unless the model can predict the atoms: it knows the elements, and no two atoms coincide."""
         self.evaluator.require_sense(structure_of(atoms))
 
-    def tell_of_ignored(self, atoms: Atoms) -> None:
-        """Warn once of a charge or of unpaired electrons, which models ignore."""
-        if self._told_of_ignored:
-            return
-        ignored = list(ignored_by_models(atoms))
+    def tell_of_limits(self, atoms: Atoms) -> None:
+        """Warn once of a charge or of unpaired electrons, which models ignore, and of error bars that do not hold."""
+        ignored = [] if self._told_of_ignored else list(ignored_by_models(atoms))
         if ignored:
             self._told_of_ignored = True
             warnings.warn(ignored_text(ignored), stacklevel=2)
+        remark = "" if self._told_of_size else size_remark(self.ensemble, len(atoms))
+        if remark:
+            self._told_of_size = True
+            warnings.warn(remark, UncertaintyWarning, stacklevel=2)
 
     def _wants_uncertainty(self, properties: Sequence[str]) -> bool:
         if self.uncertainty == "always" or any(name in UNCERTAIN for name in properties):
@@ -192,7 +195,7 @@ class Calculator(AseCalculator):
 
     def _warn_of_energies(self, deviations: Float[np.ndarray, " n"], structures: Sequence[Structure]) -> None:
         """Warn of the most uncertain energy of some structures, once for the same structures."""
-        complaint = self._limits.exceeded_by_energy(float(deviations.max()))
+        complaint = self._limits.exceeded_by_energy(float(deviations.max()), len(structures[0]))
         known = self._warned and _continues(self._last, structures[-1])
         if complaint and not known:
             which = f"structure {int(deviations.argmax())} of {len(structures)}: " if len(structures) > 1 else ""

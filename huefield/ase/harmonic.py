@@ -63,7 +63,7 @@ def harmonic(calculator: Calculator, atoms: Atoms, *, step_angstrom: float = 0.0
         raise HuefieldError(
             "harmonic is for molecules, but the structure is periodic: use ase.phonons or phonopy for phonons"
         )
-    calculator.tell_of_ignored(atoms)
+    calculator.tell_of_limits(atoms)
     plain, moved = _uncalibrated(calculator), atoms.copy()
 
     def member_forces(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "M N 3"]:

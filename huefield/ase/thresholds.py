@@ -78,6 +78,8 @@ class WarningLimits:
     """Limit for the force on an atom [eV/Å]."""
     source: str = ""
     """Origin of the limits in words."""
+    most_atoms: int | None = None
+    """Atoms of the largest structure that the limit of the energy is from; larger ones have a larger limit."""
 
     @classmethod
     def of(cls, ensemble: Ensemble, given: str | float | None) -> "WarningLimits":
@@ -94,7 +96,7 @@ class WarningLimits:
         force = threshold.limit(typical, "atom", "total")
         assert typical is not None  # noqa: S101 - otherwise the line above raises
         source = f"{threshold} of the {typical.source} ({typical.structures} structures)"
-        return cls(threshold.limit(typical, "energy", "total"), force, source)
+        return cls(threshold.limit(typical, "energy", "total"), force, source, typical.most_atoms)
 
     def exceeded(self, found: EnergyForcesMarginals, structure: Structure) -> str:
         """Uncertainties above the limits, in words; empty if there are none."""
@@ -108,12 +110,19 @@ class WarningLimits:
                 f"forces on {named_atoms(structure, worst)} are uncertain by up to {forces.max():.3g} eV/Å, more than "
                 f"{self.source}: {self.force:.3g} eV/Å"
             )
-        if complaint := self.exceeded_by_energy(energy):
+        if complaint := self.exceeded_by_energy(energy, len(structure)):
             complaints.append(complaint)
         return "; ".join(complaints)
 
-    def exceeded_by_energy(self, deviation: float) -> str:
-        """The uncertainty of an energy [eV] in words if it is above the limit; otherwise empty."""
-        if self.energy is None or not deviation > self.energy:
+    def exceeded_by_energy(self, deviation: float, atoms: int) -> str:
+        """The uncertainty of an energy [eV] in words if it is above the limit; otherwise empty.
+
+        Uncertainties of energies add up over atoms, so that the limit is proportional to the size of structures that
+        are larger than those it is from.
+        """
+        if self.energy is None:
             return ""
-        return f"the energy is uncertain by {deviation:.3g} eV, more than {self.source}: {self.energy:.3g} eV"
+        limit = self.energy * max(1.0, atoms / (self.most_atoms or atoms))
+        if not deviation > limit:
+            return ""
+        return f"the energy is uncertain by {deviation:.3g} eV, more than {self.source}: {limit:.3g} eV"

@@ -1,7 +1,7 @@
 """Quantiles of a model's uncertainty on data like its training data, which thresholds for new structures refer to."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -36,6 +36,7 @@ class TypicalUncertainty(FrozenConfig):
 
     source: str = Field(description="name of the data")
     structures: int = Field(ge=1, description="number of structures")
+    most_atoms: int | None = Field(None, ge=1, description="atoms of the largest structure; null if it is not known")
     energy: PartQuantiles
     atom: PartQuantiles
     max: PartQuantiles
@@ -45,7 +46,10 @@ class TypicalUncertainty(FrozenConfig):
     def of(cls, blocks: "Sequence[Deviations]", source: str) -> "TypicalUncertainty":
         """Compute the quantiles from the calibrated standard deviations of some blocks of structures."""
         found = {
-            measure: {part: np.concatenate([block[measure][part] for block in blocks]) for part in blocks[0][measure]}
+            measure: {
+                part: np.concatenate([block.values[measure][part] for block in blocks])
+                for part in blocks[0].values[measure]
+            }
             for measure in get_args(Measure)
         }
         count = len(found["energy"]["total"])
@@ -55,7 +59,8 @@ class TypicalUncertainty(FrozenConfig):
             measure: PartQuantiles(**{part: _quantiles(values) for part, values in parts.items()})
             for measure, parts in found.items()
         }
-        return cls(source=source, structures=count, **quantiles)
+        most_atoms = max(block.most_atoms for block in blocks)
+        return cls(source=source, structures=count, most_atoms=most_atoms or None, **quantiles)
 
     def quantile(self, share: float, measure: Measure, part: PartOfUncertainty = "total") -> float:
         """The uncertainty that this share of the data does not exceed."""
@@ -65,8 +70,15 @@ class TypicalUncertainty(FrozenConfig):
 
 
 NOTHING = (0.0,) * len(SHARES)
-Deviations = Mapping[Measure, Mapping[PartOfUncertainty, Float[np.ndarray, " n"]]]
-"""Standard deviations of a block of structures, by measure and part."""
+
+
+class Deviations(NamedTuple):
+    """Standard deviations of a block of structures."""
+
+    values: Mapping[Measure, Mapping[PartOfUncertainty, Float[np.ndarray, " n"]]]
+    """By measure and part."""
+    most_atoms: int
+    """Atoms of the largest structure."""
 
 
 def deviations(
@@ -90,7 +102,7 @@ def deviations(
         columns = (np.sqrt(energy_var[part]), atoms, largest, mean)
         for measure, column in zip(found, columns, strict=True):
             found[measure][part] = column
-    return found
+    return Deviations(found, int(np.bincount(owners, minlength=1).max()))
 
 
 def _quantiles(values: Float[np.ndarray, " n"]) -> tuple[float, ...]:

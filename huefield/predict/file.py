@@ -1,5 +1,6 @@
 """Predict the structures of a file of any size, in constant memory."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from huefield.data.readers.base import BadFrameError, Fault, Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
 from huefield.model.modelfile import ModelSource, open_model
+from huefield.model.size import size_remark
 from huefield.predict.batches import predict_blocks
 from huefield.predict.files import writing_predictions
 from huefield.predict.names import model_names
@@ -76,6 +78,7 @@ def predict_file(
 
     total = len(Store.open(source)) if is_store(source) else None
     structures = with_stress = 0
+    told = False
     with folder_for_results(target.parent), writing_predictions(target) as write:
         blocks = read_any(source, reader, on_fault=skip if skip_bad else _refuse_damaged, on_remark=_warn)
         for found in predict_blocks(
@@ -88,6 +91,10 @@ def predict_file(
             report=lambda done: report(done, total),
         ):
             write(found)
+            remark = "" if told else size_remark(ensemble, int(found.structures.sizes.max()))
+            if remark:
+                told = True
+                warnings.warn(remark, stacklevel=2)
             structures += len(found)
             with_stress += 0 if found.stress is None else int(np.isfinite(found.stress.mean).all((1, 2)).sum())
         if not structures:

@@ -344,7 +344,7 @@ class TestWarnings:
                 ask(calc)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore" if name == "sibling" else "error")
-                calc.tell_of_ignored(atoms)
+                calc.tell_of_limits(atoms)
                 warnings.simplefilter("error")
                 ask(calc)
 

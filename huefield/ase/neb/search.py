@@ -102,7 +102,7 @@ def find_path(
     for name, end in (("reactant", reactant), ("product", product)):
         with naming_structure(name):
             calculator.require_sense(end)
-        calculator.tell_of_ignored(end)
+        calculator.tell_of_limits(end)
     settings = config or PathConfig()
     images = _first_images(calculator, reactant, product, through, settings)
     search = _Search(settings, images, keep, report, should_stop)

@@ -77,7 +77,7 @@ class Transfer(Calculator):
 
     def calculate(self, atoms=None, properties=("energy",), system_changes=tuple(all_changes)) -> None:
         AseCalculator.calculate(self, atoms, properties, system_changes)
-        self.tell_of_ignored(self.atoms)
+        self.tell_of_limits(self.atoms)
         self.count[0] += 1
         energy, forces = 0.0, np.zeros((3, 3))
         for i, j in ((0, 1), (1, 2), (0, 2)):
