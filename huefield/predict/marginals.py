@@ -3,7 +3,7 @@
 Shapes: n structures, A atoms, M members; a quantity has one row for each structure or for each atom.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -136,13 +136,12 @@ class EnergyForcesMarginals:
     def joined(cls, parts: "Sequence[EnergyForcesMarginals]") -> "EnergyForcesMarginals":
         """The structures of some marginals one after the other; only the quantities that all parts have."""
 
-        def column(name: str) -> list[Any] | None:
+        def column(name: str, join: Callable[[list[Any]], Any]) -> Any:
             found = [getattr(part, name) for part in parts]
-            return None if any(each is None for each in found) else found
+            return None if any(each is None for each in found) else join(found)
 
-        quantities = (None if (found := column(name)) is None else Marginals.joined(found) for name in QUANTITIES)
-        joint = column("joint_nll")
-        return cls(*quantities, joint_nll=None if joint is None else np.concatenate(joint))
+        quantities = {name: column(name, Marginals.joined) for name in QUANTITIES}
+        return cls(**quantities, joint_nll=column("joint_nll", np.concatenate))
 
     def rows(
         self,
@@ -165,10 +164,10 @@ class EnergyForcesMarginals:
 
     def uncalibrated(self) -> "EnergyForcesMarginals | None":
         """The marginals before calibration, without joint likelihood and stresses; None without a calibration."""
-        found = (self.energy, self.forces)
-        if all(each is None or each.factor is None for each in found):
+        if all(each is None or each.factor is None for each in (self.energy, self.forces)):
             return None
-        return EnergyForcesMarginals(*(None if each is None else each.uncalibrated() for each in found))
+        energy, forces = (None if each is None else each.uncalibrated() for each in (self.energy, self.forces))
+        return EnergyForcesMarginals(energy, forces)
 
     def finite(self, owners: Int[np.ndarray, " A"], has_stress: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Structures for which every number is finite, apart from stresses that do not exist."""
