@@ -182,13 +182,12 @@ class EnergyForcesMarginals:
     def joined(cls, parts: "Sequence[EnergyForcesMarginals]") -> "EnergyForcesMarginals":
         """The structures of some marginals one after the other; only the quantities that all parts have."""
 
-        def column(name: str) -> list[Any] | None:
+        def column(name: str, join: Callable[[list[Any]], Any]) -> Any:
             found = [getattr(part, name) for part in parts]
-            return None if any(each is None for each in found) else found
+            return None if any(each is None for each in found) else join(found)
 
-        quantities = (None if (found := column(name)) is None else Marginals.joined(found) for name in QUANTITIES)
-        joint = (None if (found := column(name)) is None else np.concatenate(found) for name in JOINT)
-        return cls(*quantities, *joint)
+        quantities = {name: column(name, Marginals.joined) for name in QUANTITIES}
+        return cls(**quantities, **{name: column(name, np.concatenate) for name in JOINT})
 
     def rows(
         self,
@@ -216,10 +215,10 @@ class EnergyForcesMarginals:
 
     def uncalibrated(self) -> "EnergyForcesMarginals | None":
         """The marginals before calibration, without joint likelihood and stresses; None without a calibration."""
-        found = (self.energy, self.forces)
-        if all(each is None or each.factors is None for each in found):
+        if all(each is None or each.factors is None for each in (self.energy, self.forces)):
             return None
-        return EnergyForcesMarginals(*(None if each is None else each.uncalibrated() for each in found))
+        energy, forces = (None if each is None else each.uncalibrated() for each in (self.energy, self.forces))
+        return EnergyForcesMarginals(energy, forces)
 
     def finite(self, owners: Int[np.ndarray, " A"], has_stress: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Structures for which every number is finite, apart from stresses that do not exist."""

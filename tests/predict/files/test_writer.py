@@ -70,7 +70,7 @@ def test_what_was_written_reads_back_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("without", ["energy", "forces", "joint_nll"])
 def test_what_is_not_known_is_not_written(tmp_path: Path, without: str) -> None:
-    expected = replace(made(), **{without: None})
+    expected = changed(made(), **{without: None})
     write_predictions(tmp_path / "predictions.xyz", expected)
     found = read_predictions(tmp_path / "predictions.xyz")
     assert getattr(found, without) is None
