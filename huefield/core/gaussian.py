@@ -197,7 +197,7 @@ class Gaussian(eqx.Module):
         return DensityTerms(
             forces.quadratic + (energy - self.mean.energy) ** 2 / variance,
             forces.log_det + jnp.log(variance),
-            forces.count + labels.energy_mask,
+            forces.size + labels.energy_mask,
         )
 
     def linear(self, observable: Observable) -> ObservableDistribution:

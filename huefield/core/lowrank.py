@@ -57,7 +57,7 @@ class DensityTerms(NamedTuple):
     """rᵀ Σ⁻¹ r."""
     log_det: Float[Array, " S"]
     """log det Σ."""
-    count: Float[Array, " S"]
+    size: Float[Array, " S"]
     """Number of residuals."""
 
 

@@ -225,7 +225,7 @@ def calibrate_predictions(
     seed: int = 0,
 ) -> tuple[EnergyForcesCalibration, CalibrationCheck]:
     """Calibrate predictions of any code; arguments as for :func:`calibrate`."""
-    if method in ("coherent", "gamma"):
+    if method == "coherent" or method == "gamma":
         raise HuefieldError(
             f"the method {method} changes the noise of a model: it can be fitted to a model, not to predictions in a "
             "file; use isotonic, scale or conformal"

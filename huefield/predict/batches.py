@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -188,7 +189,9 @@ def _predicted(
 def _beside_labels(found: EnergyForcesMarginals, block: Block, name: str) -> Predictions:
     """Predictions of a block; the joint likelihood is NaN where energy or forces were not observed."""
     both = block.has_energy & block.has_forces
-    joint = {key: None if (each := getattr(found, key)) is None else np.where(both, each, np.nan) for key in JOINT}
+    joint: dict[str, Any] = {
+        key: None if (each := getattr(found, key)) is None else np.where(both, each, np.nan) for key in JOINT
+    }
     return Predictions(name, block, replace(found.without_rounding(block.owners), **joint))
 
 

@@ -82,10 +82,12 @@ class Marginals:
             return np.concatenate(found, axis=int(name == "members")) if known else None
 
         mean, variance = (np.concatenate([getattr(part, name) for part in parts]) for name in ("mean", "variance"))
-        optional = (column(name) for name in ("aleatoric_var", "epistemic_var", "members", "diagonal_var"))
+        optional: dict[str, Any] = {
+            name: column(name) for name in ("aleatoric_var", "epistemic_var", "members", "diagonal_var")
+        }
         known = [part.factors for part in parts if part.factors is not None]
         factors = PartFactors(*map(np.concatenate, zip(*known, strict=True))) if len(known) == len(parts) else None
-        return cls(mean, variance, *optional, factors, parts[0].dof)
+        return cls(mean, variance, **optional, factors=factors, dof=parts[0].dof)
 
     @property
     def deviation(self) -> Float[np.ndarray, "*n"]:

@@ -112,7 +112,8 @@ class Predictions:
         count = 1.0 + 3.0 * self.structures.sizes
         log_det = 2.0 * nll - quadratic - count * LOG_2PI
         with jax.enable_x64(True):
-            changed = -np.asarray(joint_log_density(*map(jnp.asarray, (quadratic, log_det, count)), dof))
+            density = joint_log_density(jnp.asarray(quadratic), jnp.asarray(log_det), jnp.asarray(count), dof)
+            changed = -np.asarray(density)
         return replace(self, marginals=replace(self.marginals, joint_nll=changed))
 
     @property
@@ -129,7 +130,8 @@ class Predictions:
         if not kept.any():
             return None
         columns = (self.energy.mean, self.energy.variance, self.structures.energy)
-        return Observed(*(column[kept] for column in columns), np.flatnonzero(kept), self.energy.dof)
+        mean, variance, target = (column[kept] for column in columns)
+        return Observed(mean, variance, target, np.flatnonzero(kept), self.energy.dof)
 
     def observed_forces(self) -> Observed | None:
         """Force components that were observed and predicted; None if there are none."""

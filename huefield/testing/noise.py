@@ -171,7 +171,7 @@ def check_coherent(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> 
 
 
 def _local_prediction(noise: AbstractNoise, key: Key[Array, ""]) -> Predict:
-    dtype = jnp.result_type(float)
+    dtype = str(jnp.result_type(float))
     member = eqx.filter_jit(ForceField(cast_floats(LocalProbe.random(len(noise.raw_outputs), key=key), dtype), noise))
 
     def predict(structures: Sequence[Structure]) -> Gaussian:

@@ -67,4 +67,4 @@ def with_noise_levels(
     """
     pairs = ((energy_rmse, force_rmse), (force_rmse, energy_rmse))
     levels = [jnp.maximum(jnp.where(jnp.isnan(own), other, own), SMALLEST_INITIAL_NOISE) for own, other in pairs]
-    return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(*levels, atoms))
+    return eqx.tree_at(lambda m: m.noise, member, member.noise.initialised(levels[0], levels[1], atoms))
