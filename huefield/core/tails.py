@@ -102,11 +102,11 @@ def _log_gamma_ratio(a: Float[Array, ""], b: Float[Array, "*n"]) -> Float[Array,
 def nll_terms(
     error: Float[np.ndarray, "*n"], variance: Float[np.ndarray, "*n"], dof: float | None = None
 ) -> Float[np.ndarray, "*n"]:
-    r"""Negative log density of each error, ½ (error²/σ² + log 2πσ²) or, with ν,
+    """Negative log density of each error.
 
-    log Γ(ν/2) − log Γ((ν + 1)/2) + ½ log(π (ν − 2) σ²) + ½ (ν + 1) log(1 + error²/((ν − 2) σ²)).
+    Normal: ½ (error²/σ² + log 2πσ²), [J23] Eqs. nll_energy and nll_force. Student t:
 
-    [J23] Eqs. nll_energy and nll_force for ν = None.
+        log Γ(ν/2) − log Γ((ν + 1)/2) + ½ log(π (ν − 2) σ²) + ½ (ν + 1) log(1 + error²/((ν − 2) σ²)).
     """
     with np.errstate(over="ignore"):
         squared = error**2 / variance
@@ -134,15 +134,15 @@ def _standard_crps(z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 
 
 def _student_crps(z: Float[np.ndarray, " n"], dof: float) -> Float[np.ndarray, " n"]:
-    """[J19] for a t distribution of unit variance: with t = z/s and the distribution function F_ν and density f_ν,
+    """[J19] for a t distribution of unit variance, with t = z/s, the distribution function F and the density f of t.
 
-    s [t (2 F_ν(t) − 1) + 2 f_ν(t) (ν + t²)/(ν − 1) − 2 √ν B(½, ν − ½)/((ν − 1) B(½, ν/2)²)].
+        s [t (2F(t) − 1) + 2f(t) (ν + t²)/(ν − 1) − 2 √ν B(½, ν − ½)/((ν − 1) B(½, ν/2)²)]
 
-    f_ν(t) (ν + t²) = f_ν(0) ν (1 + t²/ν)^((1 − ν)/2) has no product of zero and infinity for large t.
+    f(t) (ν + t²) is computed as f(0) ν (1 + t²/ν)^((1 − ν)/2): no product of zero and infinity for large t.
     """
     scale = np.sqrt((dof - 2) / dof)
     t = z / scale
-    beta = special.beta(0.5, 0.5 * dof)  # f_ν(0) = 1/(√ν B(½, ν/2))
+    beta = special.beta(0.5, 0.5 * dof)  # f(0) = 1/(√ν B(½, ν/2))
     bulk = 2 * np.sqrt(dof) / (beta * (dof - 1)) * np.exp(0.5 * (1 - dof) * np.log1p(t**2 / dof))
     spread = 2 * np.sqrt(dof) / (dof - 1) * special.beta(0.5, dof - 0.5) / beta**2
     return scale * (t * (2 * special.stdtr(dof, t) - 1) + bulk - spread)
