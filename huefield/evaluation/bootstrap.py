@@ -66,11 +66,20 @@ def bootstrap_intervals(
     variance: Float[np.ndarray, " n"],
     structure: Shaped[np.ndarray, " n"],
     resampling: Resampling,
+    dof: float | None = None,
 ) -> tuple[Interval, ...]:
-    """Intervals of all metrics of checked entries; ``structure`` is the number of the structure of each entry."""
+    """Intervals of all metrics of checked entries.
+
+    Args:
+        error: target − mean.
+        variance: predicted variances.
+        structure: the number of the structure of each entry.
+        resampling: settings of the bootstrap.
+        dof: degrees of freedom of the t distribution of the errors; None for a normal one.
+    """
     names, number = np.unique(structure, return_inverse=True)
     _require_resamples(resampling, len(names))
-    sums = sums_by_structure(error, variance, Owners(number, len(names)), bins=resampling.bins)
+    sums = sums_by_structure(error, variance, Owners(number, len(names)), bins=resampling.bins, dof=dof)
     rng = np.random.default_rng(resampling.seed)
     return tuple(estimate.interval() for estimate in estimates(resampled(sums, resampling.resamples, rng=rng)))
 

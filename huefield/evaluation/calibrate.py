@@ -90,7 +90,9 @@ class CalibrationCheck:
         }
         changes = {
             name: [
-                CoverageChange(c, _held(old, interval_width(c)), _held(new, calibration.interval_widths(c)[number]))
+                CoverageChange(
+                    c, _held(old, interval_width(c, old.dof)), _held(new, calibration.interval_widths(c)[number])
+                )
                 for c in given
             ]
             for number, (name, (old, new)) in enumerate(found.items())

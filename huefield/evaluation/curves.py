@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import ArrayLike
-from scipy.special import ndtri
 
+from huefield.core.tails import require_dof, standard_quantile
 from huefield.evaluation.entries import UndefinedMetricError, checked_pair, in_sigmas
 from huefield.evaluation.ranking import Ranking, running_mean
 from huefield.support.checks import require_positive
@@ -40,7 +40,7 @@ class Reliability:
 
 @dataclass(frozen=True, eq=False)
 class CoverageCurve:
-    """Fraction of targets in the central intervals of the predicted normal distributions."""
+    """Fraction of targets in the central intervals of the predicted distributions."""
 
     nominal: Float[np.ndarray, " L"]
     """Probability of each interval."""
@@ -116,14 +116,18 @@ def _borders(rising: Float[np.ndarray, " n"], bins: int) -> Int[np.ndarray, " bo
     return np.unique(moved[(moved > 0) & (moved < len(rising))])
 
 
-def coverage_curve(error: ArrayLike, variance: ArrayLike, coverages: ArrayLike = CURVE_COVERAGES) -> CoverageCurve:
-    """Fractions of |error| ≤ σ Φ⁻¹((1 + c)/2) for increasing nominal coverages c.
+def coverage_curve(
+    error: ArrayLike, variance: ArrayLike, coverages: ArrayLike = CURVE_COVERAGES, dof: float | None = None
+) -> CoverageCurve:
+    """Fractions of |error| ≤ σ q((1 + c)/2) for increasing nominal coverages c.
 
-    An interval of zero width (σ = 0) covers only an exact hit, except for c = 1.
+    The quantiles q are those of the standard normal distribution, or of a Student t distribution with unit variance and
+    ``dof`` degrees of freedom. An interval of zero width (σ = 0) covers only an exact hit, except for c = 1.
     """
+    require_dof(dof)
     values, spread = checked_pair(error, variance)
     nominal = checked_coverages(coverages)
-    number = covered_from(np.abs(in_sigmas(values, spread)), nominal)
+    number = covered_from(np.abs(in_sigmas(values, spread)), nominal, dof)
     counts = np.bincount(number, minlength=len(nominal) + 1)
     return CoverageCurve(nominal, np.cumsum(counts)[:-1] / len(values))
 
@@ -141,9 +145,11 @@ def checked_coverages(coverages: ArrayLike) -> Float[np.ndarray, " L"]:
     return nominal
 
 
-def covered_from(z: Float[np.ndarray, " n"], coverages: Float[np.ndarray, " L"]) -> Int[np.ndarray, " n"]:
+def covered_from(
+    z: Float[np.ndarray, " n"], coverages: Float[np.ndarray, " L"], dof: float | None = None
+) -> Int[np.ndarray, " n"]:
     """Index of the first interval that contains each absolute z-score; L if none does."""
-    return np.searchsorted(ndtri((1 + coverages) / 2), z, side="left")
+    return np.searchsorted(standard_quantile((1 + coverages) / 2, dof), z, side="left")
 
 
 def retention_curve(error: ArrayLike, variance: ArrayLike, points: int = 100) -> RetentionCurve:

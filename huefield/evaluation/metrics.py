@@ -1,9 +1,10 @@
 """Metrics of errors and predicted variances: pure functions of arrays of equal shape.
 
 Errors are target − mean. σ is the predicted standard deviation; Φ and φ are the distribution function and the density
-of the standard normal distribution. An undefined metric raises
-:class:`~huefield.evaluation.entries.UndefinedMetricError`. Metrics of whole curves, ENCE among them, are computed in
-:mod:`huefield.evaluation.curves`.
+of the standard normal distribution. Metrics of the whole distribution take ``dof``, the degrees of freedom ν of a
+Student t distribution with the standard deviation σ; None stands for a normal one (:mod:`huefield.core.tails`).
+An undefined metric raises :class:`~huefield.evaluation.entries.UndefinedMetricError`. Metrics of whole curves, ENCE
+among them, are computed in :mod:`huefield.evaluation.curves`.
 
 [J23] arXiv:2312.04174v1, appendix "Reliability Diagrams and Uncertainty Metrics".
 [G07] Gneiting and Raftery, J. Am. Stat. Assoc. 102, 359 (2007).
@@ -15,8 +16,8 @@ of the standard normal distribution. An undefined metric raises
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
-from scipy.special import erf
 
+from huefield.core.tails import crps_terms, nll_terms, require_dof
 from huefield.evaluation.curves import CURVE_COVERAGES, coverage_curve, reliability
 from huefield.evaluation.entries import (
     UndefinedMetricError,
@@ -43,17 +44,13 @@ def rmse(error: ArrayLike) -> float:
 
 def gaussian_nll(error: ArrayLike, variance: ArrayLike) -> float:
     """[J23] Mean of Eqs. nll_energy and nll_force: mean of ½ (error²/σ² + log σ² + log 2π)."""
-    return defined_mean(nll_terms(*checked_pair(error, variance, positive=True)))
+    return nll(error, variance)
 
 
-def nll_terms(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Negative log-likelihood of each entry."""
-    with np.errstate(over="ignore"):
-        terms = error**2 / variance
-    terms += np.log(variance)
-    terms += np.log(2 * np.pi)
-    terms *= 0.5
-    return terms
+def nll(error: ArrayLike, variance: ArrayLike, dof: float | None = None) -> float:
+    """Mean negative log density of the errors, normal or Student t: :func:`huefield.core.tails.nll_terms`."""
+    require_dof(dof)
+    return defined_mean(nll_terms(*checked_pair(error, variance, positive=True), dof))
 
 
 def zscores(error: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, " n"]:
@@ -104,34 +101,26 @@ def sharpness(variance: ArrayLike) -> float:
     return rmv(variance)
 
 
-def crps(error: ArrayLike, variance: ArrayLike) -> float:
+def crps(error: ArrayLike, variance: ArrayLike, dof: float | None = None) -> float:
     """[G07] Section 4.2: mean of σ [z (2Φ(z) − 1) + 2φ(z) − 1/√π], or |error| for σ = 0.
 
-    Smaller is better; [G07] uses the opposite sign.
+    Smaller is better; [G07] uses the opposite sign. That of a t distribution is in :mod:`huefield.core.tails`.
     """
-    return defined_mean(crps_terms(*checked_pair(error, variance)))
+    require_dof(dof)
+    return defined_mean(crps_terms(*checked_pair(error, variance), dof))
 
 
-def crps_terms(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Continuous ranked probability score of each entry."""
-    z = in_sigmas(error, variance)
-    terms = error * erf(z / np.sqrt(2))  # σ z (2Φ(z) − 1), which has a limit
-    with np.errstate(over="ignore"):
-        terms += np.sqrt(variance) * (np.sqrt(2 / np.pi) * np.exp(-0.5 * z**2) - 1 / np.sqrt(np.pi))
-    return terms
-
-
-def coverage(error: ArrayLike, variance: ArrayLike, nominal: float) -> float:
+def coverage(error: ArrayLike, variance: ArrayLike, nominal: float, dof: float | None = None) -> float:
     """Fraction of targets in the central interval with this nominal coverage: |error| ≤ σ Φ⁻¹((1 + nominal)/2).
 
-    An interval of zero width covers only an exact hit.
+    With ``dof``, the quantile is that of the t distribution. An interval of zero width covers only an exact hit.
     """
-    return float(coverage_curve(error, variance, [nominal]).observed[0])
+    return float(coverage_curve(error, variance, [nominal], dof).observed[0])
 
 
-def miscalibration_area(error: ArrayLike, variance: ArrayLike) -> float:
+def miscalibration_area(error: ArrayLike, variance: ArrayLike, dof: float | None = None) -> float:
     """[T20] ∫ |coverage(c) − c| dc from 0 to 1, by trapezoids between 100 nominal coverages c. Between 0 and 1/2."""
-    return coverage_curve(error, variance, CURVE_COVERAGES).area
+    return coverage_curve(error, variance, CURVE_COVERAGES, dof).area
 
 
 def rank_correlation(error: ArrayLike, variance: ArrayLike) -> float:

@@ -81,20 +81,29 @@ class Noisy:
         kept = variance > 0
         return cls(error, variance) if kept.all() else cls(error[kept], variance[kept])
 
-    def measure(self, metric: Callable[..., T], *settings: int) -> T:
+    def measure(self, metric: Callable[..., T], *settings: float | None) -> T:
         """A metric of these entries."""
         if not len(self.error):
             raise UndefinedMetricError("all variances are zero")
         return metric(self.error, self.variance, *settings)
 
 
-def paper_metrics(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> PaperMetrics:
-    """Metrics of checked errors and variances; NaN if there are no entries."""
+def paper_metrics(
+    error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int, dof: float | None = None
+) -> PaperMetrics:
+    """Metrics of checked errors and variances; NaN if there are no entries.
+
+    Args:
+        error: target − mean.
+        variance: predicted variances.
+        bins: number of bins of the reliability diagram.
+        dof: degrees of freedom of the t distribution of the errors; None for a normal one.
+    """
     if not len(error):
         return PaperMetrics(0, 0, NAN, NAN, NAN, NAN, NAN, NAN, NAN, remarks=("count: there are no entries",))
     remarks = Remarks()
     noisy = Noisy.of(error, variance)
-    return table(error, variance, noisy, diagram(noisy, bins, remarks), remarks)
+    return table(error, variance, noisy, diagram(noisy, bins, remarks), remarks, dof)
 
 
 def diagram(noisy: Noisy, bins: int, remarks: Remarks) -> Reliability:
@@ -111,6 +120,7 @@ def table(
     noisy: Noisy,
     bins: Reliability,
     remarks: Remarks,
+    dof: float | None = None,
 ) -> PaperMetrics:
     """The metrics, with all remarks so far."""
     zero = len(variance) - len(noisy.variance)
@@ -130,7 +140,7 @@ def table(
         zero_variance=zero,
         mae=remarks.attempt("mae", lambda: metrics.mae(error), NAN),
         rmse=remarks.attempt("rmse", lambda: metrics.rmse(error), NAN),
-        nll=remarks.attempt("nll", lambda: noisy.measure(metrics.gaussian_nll), NAN),
+        nll=remarks.attempt("nll", lambda: noisy.measure(metrics.nll, dof), NAN),
         rzv=remarks.attempt("rzv", lambda: noisy.measure(metrics.rzv), NAN),
         ence=bins.ence if len(bins.count) else NAN,
         cv=remarks.attempt("cv", lambda: metrics.coefficient_of_variation(variance), NAN),

@@ -106,6 +106,8 @@ class _Forces:
     """Magnitude of the observed force."""
     numbers: UInt8[np.ndarray, " A"]
     structure: Int[np.ndarray, " A"]
+    dof: float | None = None
+    """Degrees of freedom of the t distribution of the errors; None for a normal one."""
 
     @classmethod
     def of(cls, predictions: Predictions) -> "_Forces | None":
@@ -119,17 +121,17 @@ class _Forces:
         )
         checked_pair(error := target - mean, variance)
         numbers, structure = predictions.structures.atomic_numbers[rows], predictions.structures.owners[rows]
-        return cls(error, variance, np.linalg.norm(target, axis=1), numbers, structure)
+        return cls(error, variance, np.linalg.norm(target, axis=1), numbers, structure, predictions.forces.dof)
 
     def of_components(self, resampling: Resampling) -> MetricSummary:
-        return summary_of_errors(self.error, self.variance, np.repeat(self.structure, 3), resampling)
+        return summary_of_errors(self.error, self.variance, np.repeat(self.structure, 3), resampling, self.dof)
 
     def of_atoms(self, resampling: Resampling) -> MetricSummary:
         length = np.sqrt(np.einsum("ax,ax->a", self.error, self.error) / 3)
         return summary_of_lengths(length, self.variance.mean(1), self.structure, resampling)
 
     def scores(self, rows: Int[np.ndarray, " part"], bins: int) -> PaperMetrics:
-        return paper_metrics(self.error[rows].ravel(), self.variance[rows].ravel(), bins)
+        return paper_metrics(self.error[rows].ravel(), self.variance[rows].ravel(), bins, self.dof)
 
 
 def _energy(predictions: Predictions, resampling: Resampling) -> MetricSummary | None:
@@ -137,7 +139,7 @@ def _energy(predictions: Predictions, resampling: Resampling) -> MetricSummary |
     if found is None:
         return None
     error = np.subtract(found.target, found.mean, dtype=float)
-    return summary_of_errors(error, found.variance, found.structure, resampling)
+    return summary_of_errors(error, found.variance, found.structure, resampling, found.dof)
 
 
 def _joint_nll(
@@ -220,7 +222,7 @@ def _energy_scores(energies: Observed | None, rows: Int[np.ndarray, " part"] | N
     if energies is None or rows is None or not len(rows):
         return None
     error = np.subtract(energies.target[rows], energies.mean[rows], dtype=float)
-    return paper_metrics(error, energies.variance[rows].astype(float), bins)
+    return paper_metrics(error, energies.variance[rows].astype(float), bins, energies.dof)
 
 
 def _largest_groups(groups: Sequence[str]) -> tuple[list[str], Int[np.ndarray, " n"]]:

@@ -57,6 +57,8 @@ class MetricSummary(AbstractMetrics):
     retention_area: float
     auroc: float
     """Area under the ROC curve for finding the worst errors."""
+    dof: float | None = None
+    """Degrees of freedom ν of the t distribution of the errors in NLL, CRPS and coverage; None for a normal one."""
     reliability: Reliability
     coverage_curve: CoverageCurve
     retention: RetentionCurve
@@ -78,6 +80,7 @@ def summary(
     structure: ArrayLike | None = None,
     resamples: int = 0,
     seed: int = 0,
+    dof: float | None = None,
 ) -> MetricSummary:
     """Metrics of predictions, given as arrays of equal shape.
 
@@ -90,19 +93,24 @@ def summary(
             structure of its own.
         resamples: number of resamples for confidence intervals; zero for no intervals.
         seed: seed of the resampling.
+        dof: degrees of freedom of the t distribution of the errors; None for a normal one.
     """
     require_shape("target", target, np.shape(mean))
     require_shape("variance", variance, np.shape(mean))
     error = np.subtract(target, mean, dtype=float)
-    return summary_of_errors(error, variance, structure, Resampling(resamples, seed, bins))
+    return summary_of_errors(error, variance, structure, Resampling(resamples, seed, bins), dof)
 
 
 def summary_of_errors(
-    error: ArrayLike, variance: ArrayLike, structure: ArrayLike | None, resampling: Resampling
+    error: ArrayLike,
+    variance: ArrayLike,
+    structure: ArrayLike | None,
+    resampling: Resampling,
+    dof: float | None = None,
 ) -> MetricSummary:
     """Metrics from errors (target − mean)."""
     values, spread = checked_pair(error, variance)
-    return _with_intervals(_summarised(values, spread, resampling.bins), values, spread, structure, resampling)
+    return _with_intervals(_summarised(values, spread, resampling.bins, dof), values, spread, structure, resampling)
 
 
 def summary_of_lengths(
@@ -110,17 +118,19 @@ def summary_of_lengths(
 ) -> MetricSummary:
     """Metrics from errors that are lengths of vectors, without those that are defined for normal errors only."""
     values, spread = checked_pair(length, variance)
-    point = _without_normal(_summarised(values, spread, resampling.bins))
+    point = _without_normal(_summarised(values, spread, resampling.bins, None))
     return _with_intervals(point, values, spread, structure, resampling)
 
 
-def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int) -> MetricSummary:
+def _summarised(
+    error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"], bins: int, dof: float | None
+) -> MetricSummary:
     remarks, noisy = Remarks(), Noisy.of(error, variance)
     reliability = diagram(noisy, bins, remarks)
-    scores = table(error, variance, noisy, reliability, remarks)
+    scores = table(error, variance, noisy, reliability, remarks, dof)
     histogram = remarks.attempt("z_histogram", lambda: noisy.measure(z_histogram), NO_HISTOGRAM)
-    crps = remarks.attempt("crps", lambda: metrics.crps(error, variance), NAN)
-    curve, tabulated = (coverage_curve(error, variance, each) for each in (CURVE_COVERAGES, np.array(COVERAGES)))
+    crps = remarks.attempt("crps", lambda: metrics.crps(error, variance, dof), NAN)
+    curve, tabulated = (coverage_curve(error, variance, each, dof) for each in (CURVE_COVERAGES, np.array(COVERAGES)))
     ranking = Ranking.of(error, variance)
     return MetricSummary(
         crps=crps,
@@ -130,6 +140,7 @@ def _summarised(error: Float[np.ndarray, " n"], variance: Float[np.ndarray, " n"
         rank_correlation=remarks.attempt("rank_correlation", lambda: spearman(error, variance), NAN),
         retention_area=remarks.attempt("retention_area", lambda: defined_mean(ranking.kept_mae()), NAN),
         auroc=remarks.attempt("auroc", lambda: auroc(ranking, WORST_FRACTION), NAN),
+        dof=dof,
         reliability=reliability,
         coverage_curve=curve,
         retention=retention_of(ranking, POINTS),
@@ -166,7 +177,9 @@ def _with_intervals(
     owner = np.arange(len(error)) if structure is None else np.ravel(structure)
     require_shape("structure", owner, (len(error),))
     remarks, none = Remarks(), tuple[Interval, ...]()
-    found = remarks.attempt("intervals", lambda: bootstrap_intervals(error, variance, owner, resampling), none)
+    found = remarks.attempt(
+        "intervals", lambda: bootstrap_intervals(error, variance, owner, resampling, point.dof), none
+    )
     known = [interval for interval in found if np.isfinite(_value(point, interval.metric))]
     return replace(point, intervals=tuple(known), remarks=(*point.remarks, *remarks.found))
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from huefield.core.tails import crps_terms, nll_terms
 from huefield.evaluation.curves import CURVE_COVERAGES, bin_numbers, covered_from
 from huefield.evaluation.entries import UndefinedMetricError, Vector, in_sigmas
-from huefield.evaluation.metrics import crps_terms, nll_terms
 from huefield.evaluation.ranking import WORST_FRACTION, Ranking, centred_ranks, placements
 
 COVERAGES = (0.50, 0.68, 0.90, 0.95, 0.99)
@@ -76,28 +76,30 @@ class Owners:
         return Owners(self.number[entries], self.count)
 
 
-def sums_by_structure(error: Vector, variance: Vector, owners: Owners, *, bins: int) -> MetricSums:
-    """Sums of checked entries by structure."""
+def sums_by_structure(
+    error: Vector, variance: Vector, owners: Owners, *, bins: int, dof: float | None = None
+) -> MetricSums:
+    """Sums of checked entries by structure; ``dof`` is that of their t distribution, None for a normal one."""
     sigma, kept, ranking = np.sqrt(variance), variance > 0, Ranking.of(error, variance)
     with np.errstate(over="ignore"):
-        moments = owners.sums(1.0, np.abs(error), error**2, variance, sigma, crps_terms(error, variance))
+        moments = owners.sums(1.0, np.abs(error), error**2, variance, sigma, crps_terms(error, variance, dof))
     noisy = (error[kept], variance[kept], owners.select(kept))
     ranked = owners.select(ranking.order)
     return MetricSums(
         moments,
-        _noisy(*noisy),
+        _noisy(*noisy, dof),
         _binned(*noisy, bins),
         _ranked(error, variance, owners),
         ranked.sums(retention_terms(ranking)),
         _placed(ranking, ranked),
-        *(_covered(error, variance, owners, np.array(coverages)) for coverages in (COVERAGES, CURVE_COVERAGES)),
+        *(_covered(error, variance, owners, np.array(coverages), dof) for coverages in (COVERAGES, CURVE_COVERAGES)),
     )
 
 
-def _noisy(error: Vector, variance: Vector, owners: Owners) -> Float[np.ndarray, "S 4"]:
+def _noisy(error: Vector, variance: Vector, owners: Owners, dof: float | None) -> Float[np.ndarray, "S 4"]:
     with np.errstate(over="ignore"):
         z = in_sigmas(error, variance)
-        return owners.sums(1.0, nll_terms(error, variance), z, z**2)
+        return owners.sums(1.0, nll_terms(error, variance, dof), z, z**2)
 
 
 def _binned(error: Vector, variance: Vector, owners: Owners, bins: int) -> Float[np.ndarray, "S three_K"]:
@@ -134,7 +136,7 @@ def _placed(ranking: Ranking, owners: Owners) -> Float[np.ndarray, "S 4"]:
 
 
 def _covered(
-    error: Vector, variance: Vector, owners: Owners, coverages: Float[np.ndarray, " L"]
+    error: Vector, variance: Vector, owners: Owners, coverages: Float[np.ndarray, " L"], dof: float | None
 ) -> Float[np.ndarray, "S L"]:
-    number = covered_from(np.abs(in_sigmas(error, variance)), coverages)
+    number = covered_from(np.abs(in_sigmas(error, variance)), coverages, dof)
     return np.cumsum(owners.counts(number, len(coverages) + 1), axis=1)[:, :-1]

@@ -18,6 +18,7 @@ Loading builds only classes that the caller's program knows: a file cannot name 
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mode
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -140,8 +141,8 @@ def load(
         raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
-    ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION))
-    return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL))
+    ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION.validate_json))
+    return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL.validate_json))
 
 
 def open_model(model: ModelSource, *, dtype: Precision | None = None) -> Ensemble:
@@ -174,10 +175,10 @@ def _atom_energies(path: Path, text: str) -> dict[int, float]:
     return energies
 
 
-def _entry(path: Path, metadata: dict[str, str], name: str, kind: TypeAdapter[T]) -> T | None:
+def _entry(path: Path, metadata: dict[str, str], name: str, read: Callable[[str], T]) -> T | None:
     """The entry of the header with this name, if there is one."""
     try:
-        return kind.validate_json(metadata[name]) if name in metadata else None
+        return read(metadata[name]) if name in metadata else None
     except ValidationError as error:
         raise ModelFileError(f"{path}: its {name!r} cannot be used: {explain(error, name)}; {COPY_AGAIN}") from None
 

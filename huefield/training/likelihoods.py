@@ -1,4 +1,7 @@
-r"""Losses as functions of a predicted Gaussian and of labels.
+r"""Losses as functions of a predicted distribution and of labels.
+
+The mean and covariance of the distribution are those of a Gaussian; likelihoods with degrees of freedom ν are those of
+the Student t distribution with the same mean and covariance (:mod:`huefield.core.tails`).
 
 [J23] arXiv:2312.04174v1, appendix "Model Hyperparameters and Training". [S22] Seitzer et al., "On the Pitfalls of
 Heteroscedastic Uncertainty Estimation with Probabilistic Neural Networks", ICLR 2022, the definition of β-NLL.
@@ -7,6 +10,8 @@ The first three have a term for each label (zero where there is none); a reducti
 likelihood does not split into such terms: it is one number for each structure.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +19,7 @@ from jaxtyping import Array, Bool, Float
 
 from huefield.core import EnergyForces, Gaussian, Labels, Partition
 from huefield.core.lowrank import log_density
+from huefield.core.tails import log_density_with_tails
 from huefield.support.checks import require_shape
 
 
@@ -29,27 +35,25 @@ def beta_nll(distribution: Gaussian, labels: Labels, beta: float | Float[Array, 
     The weight is a constant for differentiation. β = 0 is the NLL; for β = 1 the gradient with respect to the mean is
     that of the squared error.
     """
-    residual, variance = _residual(distribution, labels), distribution.variance()
-
-    def term(r: Float[Array, "*n"], v: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, "*n"]:
-        v = jnp.where(mask, v, 1.0)
-        return jnp.where(mask, -jax.lax.stop_gradient(v**beta) * log_density(r, v), 0.0)
-
-    forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], residual.forces.shape)
-    return EnergyForces(
-        term(residual.energy, variance.energy, labels.energy_mask),
-        term(residual.forces, variance.forces, forces_mask),
+    return _marginal_terms(
+        distribution, labels, lambda residual, v: -jax.lax.stop_gradient(v**beta) * log_density(residual, v)
     )
 
 
-def marginal_nll(distribution: Gaussian, labels: Labels) -> EnergyForces:
-    """[J23] Eqs. nll_energy and nll_force, the loss of the paper. Ignores covariances."""
-    return beta_nll(distribution, labels, 0.0)
+def marginal_nll(distribution: Gaussian, labels: Labels, dof: float | None = None) -> EnergyForces:
+    """Negative log density of each marginal. Ignores covariances.
+
+    [J23] Eqs. nll_energy and nll_force, the loss of the paper, unless there are degrees of freedom.
+    """
+    return _marginal_terms(distribution, labels, lambda residual, v: -log_density_with_tails(residual, v, dof))
 
 
-def joint_nll(distribution: Gaussian, labels: Labels) -> Float[Array, " S"]:
-    """The exact negative log density of all labels of each structure."""
-    return -distribution.log_prob(labels)
+def joint_nll(distribution: Gaussian, labels: Labels, dof: float | None = None) -> Float[Array, " S"]:
+    """The exact negative log density of all labels of each structure.
+
+    With degrees of freedom, all labels of a structure share one random scale.
+    """
+    return -distribution.log_prob(labels, dof)
 
 
 class Averages(eqx.Module):
@@ -91,6 +95,22 @@ def average_of_averages(terms: EnergyForces, labels: Labels) -> Averages:
 def weighted(terms: EnergyForces, energy_weight: float, force_weight: float) -> EnergyForces:
     """Terms with weights for energies and forces."""
     return EnergyForces(energy_weight * terms.energy, force_weight * terms.forces)
+
+
+def _marginal_terms(
+    distribution: Gaussian, labels: Labels, nll: Callable[[Float[Array, "*n"], Float[Array, "*n"]], Array]
+) -> EnergyForces:
+    """A function of residuals and variances for each label, zero where there is none."""
+    residual, variance = _residual(distribution, labels), distribution.variance()
+
+    def term(r: Float[Array, "*n"], v: Float[Array, "*n"], mask: Bool[Array, "*n"]) -> Float[Array, "*n"]:
+        return jnp.where(mask, nll(r, jnp.where(mask, v, 1.0)), 0.0)
+
+    forces_mask = jnp.broadcast_to(labels.forces_mask[:, None], residual.forces.shape)
+    return EnergyForces(
+        term(residual.energy, variance.energy, labels.energy_mask),
+        term(residual.forces, variance.forces, forces_mask),
+    )
 
 
 def _residual(distribution: Gaussian, labels: Labels) -> EnergyForces:

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from huefield.core import EnergyForces, Gaussian, Graph, Labels
+from huefield.core.tails import FEWEST_DOF
 from huefield.model.forcefield import ForceField
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
@@ -128,11 +129,22 @@ class BetaNLLStage(AbstractNoiseStage):
 
 
 class NLLStage(AbstractNoiseStage):
-    """Maximum likelihood, of the marginals (as in the paper) or of all observations jointly."""
+    """Maximum likelihood, of the marginals (as in the paper) or of all observations jointly.
+
+    With degrees of freedom, the likelihood is that of a Student t distribution with the predicted variances: large
+    errors change mean and noise less than with a Gaussian.
+    """
 
     kind: Literal["nll"] = "nll"
     joint: bool = Field(
         False, description="use the exact joint likelihood of energy and forces instead of the marginal ones"
+    )
+    degrees_of_freedom: float | None = Field(
+        None,
+        ge=FEWEST_DOF,
+        le=1e6,
+        description="ν of the Student t distribution of the errors, which has heavier tails the smaller ν is; null for "
+        "a normal distribution. Variances are those of the distribution in either case",
     )
 
     @model_validator(mode="after")
@@ -151,9 +163,10 @@ class NLLStage(AbstractNoiseStage):
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """NLL of a structure, averaged over structures."""
         if self.joint:
-            joint = likelihoods.joint_nll(distribution, labels)
+            joint = likelihoods.joint_nll(distribution, labels, self.degrees_of_freedom)
             return likelihoods.observed_mean(joint, labels, distribution.partition)
-        return self._reduced(likelihoods.marginal_nll(distribution, labels), labels, distribution)
+        terms = likelihoods.marginal_nll(distribution, labels, self.degrees_of_freedom)
+        return self._reduced(terms, labels, distribution)
 
 
 Stage = Annotated[SquaredErrorStage | BetaNLLStage | NLLStage, Field(discriminator="kind")]

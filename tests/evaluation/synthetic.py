@@ -32,17 +32,34 @@ def waters(count: int, *, seed: int = 0, cell: float = 0.0, group: str = "water"
 
 
 def predicted(
-    block: Block, *, name: str = "model", scale: float = 1.0, seed: int = 1, parts: bool = True
+    block: Block,
+    *,
+    name: str = "model",
+    scale: float = 1.0,
+    seed: int = 1,
+    parts: bool = True,
+    dof: float | None = None,
 ) -> Predictions:
-    """Predictions that are off by their own standard deviations; ``scale`` makes them too unsure or too sure."""
+    """Predictions that are off by their own standard deviations; ``scale`` makes them too unsure or too sure.
+
+    Errors are normal, or with ``dof`` Student t, which the predictions then say.
+    """
     rng = np.random.default_rng(seed)
-    energy = _marginals(block.energy, 0.02, scale, rng, parts)
-    forces = _marginals(block.forces, 0.1, scale, rng, parts)
+    energy = _marginals(block.energy, 0.02, scale, rng, parts, dof)
+    forces = _marginals(block.forces, 0.1, scale, rng, parts, dof)
     return Predictions(name, block, EnergyForcesMarginals(energy, forces))
 
 
-def _marginals(target: np.ndarray, size: float, scale: float, rng: np.random.Generator, parts: bool) -> Marginals:
+def _marginals(
+    target: np.ndarray, size: float, scale: float, rng: np.random.Generator, parts: bool, dof: float | None
+) -> Marginals:
     sigma = size * np.exp(0.5 * rng.standard_normal(target.shape))
     variance = (scale * sigma) ** 2
-    mean = target + sigma * rng.standard_normal(target.shape)
-    return Marginals(mean, variance, 0.75 * variance, 0.25 * variance) if parts else Marginals(mean, variance)
+    noise = rng.standard_normal(target.shape) if dof is None else _standard_t(dof, target.shape, rng)
+    mean = target + sigma * noise
+    columns = (mean, variance, 0.75 * variance, 0.25 * variance) if parts else (mean, variance)
+    return Marginals(*columns, dof=dof)
+
+
+def _standard_t(dof: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    return np.sqrt((dof - 2) / dof) * rng.standard_t(dof, shape)

@@ -28,9 +28,9 @@ def _columns(seed: int, zeros: int = 3) -> Columns:
     return error, variance, np.repeat(np.arange(STRUCTURES), ATOMS)
 
 
-def _sums(columns: Columns) -> MetricSums:
+def _sums(columns: Columns, dof: float | None = None) -> MetricSums:
     error, variance, structure = columns
-    return sums_by_structure(error, variance, Owners(structure, STRUCTURES), bins=10)
+    return sums_by_structure(error, variance, Owners(structure, STRUCTURES), bins=10, dof=dof)
 
 
 def _value(found: MetricSummary, metric: str) -> float:
@@ -39,12 +39,12 @@ def _value(found: MetricSummary, metric: str) -> float:
     return getattr(found, metric)
 
 
-@pytest.mark.parametrize("zeros", [0, 3])
-def test_sums_with_unit_weights_give_the_metrics(zeros: int) -> None:
+@pytest.mark.parametrize(("zeros", "dof"), [(0, None), (3, None), (3, 3.1)])
+def test_sums_with_unit_weights_give_the_metrics(zeros: int, dof: float | None) -> None:
     columns = _columns(0, zeros)
-    sums = _sums(columns)
+    sums = _sums(columns, dof)
     whole = sums.like(sums.stacked().sum(0, keepdims=True))
-    expected = summary(np.zeros(len(columns[0])), columns[1], columns[0])
+    expected = summary(np.zeros(len(columns[0])), columns[1], columns[0], dof=dof)
     for estimate in estimates(whole):
         assert estimate.values[0] == pytest.approx(_value(expected, estimate.metric), rel=1e-12), estimate.metric
 
@@ -117,6 +117,18 @@ def test_names_of_structures_do_not_matter() -> None:
     one = bootstrap_intervals(error, variance, structure, resampling)
     assert one == bootstrap_intervals(error, variance, 1000 + 7 * structure, resampling)
     assert one != bootstrap_intervals(error, variance, structure, Resampling(50, 1, 10))
+
+
+def test_intervals_of_a_t_distribution_contain_its_metrics() -> None:
+    error, variance, structure = _columns(5)
+    found = summary(np.zeros(len(error)), variance, error, structure=structure, resamples=200, dof=3.1)
+    for metric in ("nll", "crps", "coverage_95"):
+        interval = found.interval(metric)
+        assert interval is not None
+        assert interval.low < _value(found, metric) < interval.high
+    normal = summary(np.zeros(len(error)), variance, error, structure=structure, resamples=200)
+    assert found.interval("nll") != normal.interval("nll")
+    assert found.interval("rzv") == normal.interval("rzv")
 
 
 def test_blocks_of_draws_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,24 @@ import pytest
 
 import huefield
 from huefield.data.dataset import Part, open_part
-from huefield.evaluation.calibrate import COHERENCE_REMARK, CONFORMAL_REMARK, calibrate, calibrate_predictions
+from huefield.evaluation.calibrate import (
+    COHERENCE_REMARK,
+    CONFORMAL_REMARK,
+    CalibrationCheck,
+    calibrate,
+    calibrate_predictions,
+)
 from huefield.evaluation.fits import fit_calibration
+from huefield.evaluation.metrics import coverage
 from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration, Tails
 from huefield.predict import predict_part, remarks_on
 from huefield.predict.marginals import Marginals
 from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
+from tests.evaluation.synthetic import predicted, waters
 from tests.predict.helpers import changed
 from tests.training.helpers import POTENTIAL, write_waters
 
@@ -209,6 +217,35 @@ def test_coverage_before_and_after(predictions: Predictions) -> None:
         assert changes[-1].before < 0.8, "error bars were several times too small"
     _, few = calibrate_predictions(predictions.select(np.arange(120) < 24), "conformal")
     assert [each.nominal for each in few.coverage()["forces"]] == [0.5, 0.68, 0.9]  # of 12 structures
+
+
+def test_coverage_uses_the_tails_of_each_side() -> None:
+    """Normal quantiles before, those of the t distribution after: the latter hold what they promise."""
+    after = predicted(waters(800), dof=3.1)
+    calibration = CoherentCalibration(tails=Tails(energy=3.1, forces=3.1))
+    before = changed(after, **{name: replace(getattr(after, name), dof=None) for name in ("energy", "forces")})
+    found = CalibrationCheck("coherent", before, after, 100, (), calibration).coverage()["forces"]
+    observed = after.observed_forces()
+    assert observed is not None
+    for change in found:
+        assert change.before == coverage(observed.error, observed.variance, change.nominal)
+        assert change.after == coverage(observed.error, observed.variance, change.nominal, 3.1)
+        margin = 3 * np.sqrt(change.nominal * (1 - change.nominal) / len(observed.error))
+        assert abs(change.after - change.nominal) < margin
+    assert found[0].before > found[0].after
+
+
+def test_a_check_says_which_errors_have_tails() -> None:
+    after = replace(predicted(waters(30), dof=3.1), name="after")
+    before = changed(after, **{name: replace(getattr(after, name), dof=None) for name in ("energy", "forces")})
+    calibration = CoherentCalibration(tails=Tails(energy=3.1, forces=3.1))
+    check = CalibrationCheck("coherent", replace(before, name="before"), after, 100, (), calibration)
+    for text in (check.text(), check._repr_html_()):
+        said = " ".join(text.split())
+        assert (
+            "after: errors follow a Student t with ν = 3.1 for energies and ν = 3.1 for forces. ν, the degrees" in said
+        )
+        assert "before: errors" not in said
 
 
 def test_conformal_coverage_is_promised_for_data_of_their_own_only(predictions: Predictions) -> None:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 from scipy.stats import norm
+from scipy.stats import t as student
 
 from huefield.evaluation.curves import (
     CoverageCurve,
@@ -54,6 +55,13 @@ def test_reliability_does_not_depend_on_the_order_of_the_input(distinct_variance
 def test_coverage_curve_of_normal_quantiles_is_the_diagonal() -> None:
     probability = (np.arange(2000) + 0.5) / 2000
     found = coverage_curve(3 * norm.ppf(probability), np.full(2000, 9.0), [0.1, 0.5, 0.9])
+    np.testing.assert_allclose(found.observed, found.nominal, atol=1e-12)
+
+
+def test_coverage_curve_of_t_quantiles_is_the_diagonal() -> None:
+    probability = (np.arange(2000) + 0.5) / 2000
+    error = 3 * np.sqrt(1 / 3) * student(3).ppf(probability)
+    found = coverage_curve(error, np.full(2000, 9.0), [0.0, 0.1, 0.5, 0.9, 1.0], dof=3.0)
     np.testing.assert_allclose(found.observed, found.nominal, atol=1e-12)
 
 

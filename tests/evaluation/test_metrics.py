@@ -7,6 +7,7 @@ import pytest
 import uncertainty_toolbox as uct
 from scipy.integrate import quad
 from scipy.stats import norm, spearmanr, variation
+from scipy.stats import t as student
 from sklearn.metrics import auc, mean_absolute_error, roc_auc_score, root_mean_squared_error
 
 from huefield.evaluation import gaussian_nll, rmse
@@ -19,6 +20,7 @@ from huefield.evaluation.metrics import (
     ence,
     mae,
     miscalibration_area,
+    nll,
     rank_correlation,
     retention_area,
     rmv,
@@ -57,6 +59,39 @@ def test_nll_is_scipys() -> None:
     rng = np.random.default_rng(0)
     error, sigma = rng.standard_normal(50), rng.uniform(0.1, 2.0, 50)
     assert gaussian_nll(error, sigma**2) == pytest.approx(-norm(0, sigma).logpdf(error).mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("dof", [2.05, 3.1, 100.0])
+def test_nll_of_a_t_distribution_is_scipys(pair: Pair, dof: float) -> None:
+    scale = np.sqrt(pair[1] * (dof - 2) / dof)
+    assert nll(*pair, dof) == pytest.approx(-student(dof, scale=scale).logpdf(pair[0]).mean(), rel=1e-12)
+    assert nll(*pair) == gaussian_nll(*pair)
+
+
+def test_metrics_of_many_degrees_of_freedom_are_normal(pair: Pair) -> None:
+    for metric in (nll, crps, miscalibration_area):
+        assert metric(*pair, 1e6) == pytest.approx(metric(*pair), rel=1e-4)
+        assert metric(*pair, 3.0) != pytest.approx(metric(*pair), rel=1e-2)
+
+
+def test_crps_of_a_t_distribution_is_the_mean_over_samples(pair: Pair) -> None:
+    """[G07] E|X − y| − ½ E|X − X'|, with the means over 20 000 quantiles."""
+    sample = np.sqrt(1 / 3) * student(3).ppf((np.arange(20_000) + 0.5) / 20_000)
+    spread = np.mean((2 * np.arange(20_000) - 19_999) * sample) / 20_000
+    for error, variance in zip(*(column[:5] for column in pair), strict=True):
+        expected = np.mean(np.abs(np.sqrt(variance) * sample - error)) - np.sqrt(variance) * spread
+        assert crps([error], [variance], 3.0) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("nominal", [0.5, 0.68, 0.9, 0.95, 0.99])
+def test_intervals_cover_samples_of_their_own_distribution(nominal: float) -> None:
+    """Within three standard errors; those of a normal distribution with the same σ miss by more."""
+    rng = np.random.default_rng(4)
+    sigma, count = rng.uniform(0.1, 2.0, 100_000), 100_000
+    error = sigma * np.sqrt(1.1 / 3.1) * rng.standard_t(3.1, count)
+    margin = 3 * np.sqrt(nominal * (1 - nominal) / count)
+    assert abs(coverage(error, sigma**2, nominal, 3.1) - nominal) < margin
+    assert abs(coverage(error, sigma**2, nominal) - nominal) > margin
 
 
 def test_z_scores_by_hand() -> None:
@@ -267,6 +302,9 @@ def test_what_has_no_value_says_why(compute: Callable[[], float], message: str) 
         (lambda: ence([1.0], [1.0], bins=0), "bins must be at least 1, but is 0"),
         (lambda: coverage([1.0], [1.0], 95.0), r"increasing numbers between 0 and 1, but are \[95.\]"),
         (lambda: auroc_of_worst([1.0, 2.0], [1.0, 2.0], 5.0), "must lie between 0 and 1, but is 5.0"),
+        (lambda: nll([1.0], [1.0], 2.0), "degrees of freedom must be at least 2.05, for a variance to exist, not 2"),
+        (lambda: crps([1.0], [1.0], -1.0), "degrees of freedom must be at least 2.05, for a variance to exist, not -1"),
+        (lambda: coverage([1.0], [1.0], 0.5, 1.0), "degrees of freedom must be at least 2.05"),
     ],
 )
 def test_bad_settings_are_named(compute: Callable[[], float], message: str) -> None:

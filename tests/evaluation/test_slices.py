@@ -122,6 +122,37 @@ def test_everything_together(predictions: Predictions) -> None:
     assert found.breakdown == breakdown(predictions, bins=5)
 
 
+def test_every_part_uses_the_tails_of_its_quantity(predictions: Predictions) -> None:
+    assert predictions.energy is not None
+    assert predictions.forces is not None
+    marginals = {"energy": replace(predictions.energy, dof=5.0), "forces": replace(predictions.forces, dof=3.1)}
+    with_tails = changed(predictions, **marginals)
+    found = summarise(with_tails, resamples=20)
+    for observed, part in (
+        (with_tails.observed_energies(), found.energy),
+        (with_tails.observed_forces(), found.forces),
+    ):
+        assert observed is not None
+        assert part is not None
+        columns = (observed.mean, observed.variance, observed.target)
+        expected = summary(*columns, structure=observed.structure, resamples=20, dof=observed.dof)
+        assert part.as_dict() == expected.as_dict()
+        assert part.dof == observed.dof
+    assert found.forces_per_atom is not None
+    assert found.forces_per_atom.dof is None
+    for part in found.breakdown:
+        if part.kind == "element":
+            number = {"H": 1, "C": 6, "O": 8}[part.label]
+            chosen = predictions.atoms_observed & (predictions.structures.atomic_numbers == number)
+            error = (predictions.structures.forces - predictions.forces.mean)[chosen].ravel()
+            _same(part.forces, paper_metrics(error, predictions.forces.variance[chosen].ravel(), 10, 3.1))
+        elif part.kind == "group":
+            chosen = np.array(predictions.structures.groups) == part.label.replace("no group", "")
+            chosen &= predictions.structures.has_energy
+            error = predictions.structures.energy - predictions.energy.mean
+            _same(part.energy, paper_metrics(error[chosen], predictions.energy.variance[chosen], 10, 5.0))
+
+
 def test_forces_of_atoms(predictions: Predictions) -> None:
     found = summarise(predictions)
     assert found.forces is not None

@@ -73,6 +73,21 @@ def test_metrics_are_those_of_independent_implementations(columns: Columns) -> N
     assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, rel=1e-10)
 
 
+def test_metrics_of_a_t_distribution_are_the_pure_functions(columns: Columns) -> None:
+    """Metrics that divide by σ only do not change."""
+    mean, variance, target = columns
+    found, normal, error = summary(*columns, dof=3.1), summary(*columns), target - mean
+    assert (found.dof, normal.dof) == (3.1, None)
+    assert found.nll == pytest.approx(metrics.nll(error, variance, 3.1), rel=1e-14)
+    assert found.crps == pytest.approx(metrics.crps(error, variance, 3.1), rel=1e-14)
+    assert found.miscalibration_area == metrics.miscalibration_area(error, variance, 3.1)
+    for covered in found.coverage:
+        assert covered.observed == metrics.coverage(error, variance, covered.nominal, 3.1)
+    changed = {name for name in NUMBERS if getattr(found, name) != getattr(normal, name)}
+    assert changed == {"nll", "crps", "miscalibration_area"}
+    assert found.as_dict()["dof"] == 3.1
+
+
 def test_single_precision_is_summed_in_double(columns: Columns) -> None:
     single = tuple(column.astype(np.float32) for column in columns)
     doubled = tuple(column.astype(float) for column in single)
@@ -166,9 +181,10 @@ def test_lengths_have_no_normal_metrics() -> None:
     assert found.remarks[0].startswith(f"{undefined}: undefined for lengths of vectors")
 
 
-def test_scores_are_those_of_the_summary(columns: Columns) -> None:
+@pytest.mark.parametrize("dof", [None, 3.1])
+def test_scores_are_those_of_the_summary(columns: Columns, dof: float | None) -> None:
     mean, variance, target = (column.ravel() for column in columns)
-    scores, whole = paper_metrics(target - mean, variance, 10), summary(*columns)
+    scores, whole = paper_metrics(target - mean, variance, 10, dof), summary(*columns, dof=dof)
     names = ("count", "zero_variance", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv", "remarks")
     assert scores.as_dict() == {name: plain(getattr(whole, name)) for name in names}
 
@@ -185,6 +201,7 @@ def test_scores_are_those_of_the_summary(columns: Columns) -> None:
         ({"resamples": 1}, "resamples must be at least 2 for confidence intervals, but is 1"),
         ({"resamples": -5}, "resamples must be at least 2 for confidence intervals, but is -5"),
         ({"bins": 0}, "bins must be at least 1, but is 0"),
+        ({"dof": 2.0}, "degrees of freedom must be at least 2.05, for a variance to exist, not 2"),
     ],
 )
 def test_bad_input_is_named(change: dict[str, Any], message: str) -> None:

@@ -3,7 +3,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal, multivariate_t, norm
+from scipy.stats import t as student
 
 from huefield.core import EnergyForces, Gaussian, Labels, Partition
 from huefield.training.likelihoods import (
@@ -53,6 +54,44 @@ def test_joint_nll_is_scipys(gaussian: Gaussian) -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-10)
 
 
+@pytest.mark.parametrize("dof", [2.05, 3.1, 50.0])
+def test_likelihoods_of_a_t_distribution_are_scipys(gaussian: Gaussian, dof: float) -> None:
+    """Its variance is the predicted one: the scale of the t, or its shape matrix, is smaller."""
+    labels, smaller = observed(gaussian), (dof - 2) / dof
+    terms, joint = marginal_nll(gaussian, labels, dof), joint_nll(gaussian, labels, dof)
+    for structure in range(len(SIZES)):
+        mean, variance = (flat(each, gaussian, structure) for each in (gaussian.mean, gaussian.variance()))
+        values = flat(EnergyForces(labels.energy, labels.forces), gaussian, structure)
+        marginal = student(dof, mean, np.sqrt(smaller * variance))
+        np.testing.assert_allclose(flat(terms, gaussian, structure), -marginal.logpdf(values), rtol=1e-10)
+        together = multivariate_t(mean, smaller * gaussian.covariance(structure), df=dof)
+        np.testing.assert_allclose(joint[structure], -together.logpdf(values), rtol=1e-10)
+
+
+@pytest.mark.parametrize("objective", [marginal_nll, joint_nll])
+def test_many_degrees_of_freedom_are_gaussian(objective, gaussian: Gaussian) -> None:
+    labels = observed(gaussian)
+    assert eqx.tree_equal(objective(gaussian, labels, 1e6), objective(gaussian, labels), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("objective", "variance"), [(marginal_nll, 1e-30), (joint_nll, 1e-12)])
+def test_gradients_of_tiny_noise_are_finite(objective, variance: float) -> None:
+    """In single precision; those of the Gaussian are infinite for marginal variances of 1e-30."""
+    with jax.enable_x64(False):
+        gaussian = jax.tree.map(lambda x: x.astype(np.float32) if x.dtype == np.float64 else x, random_gaussian(20))
+        labels = observed(gaussian)
+
+        def total(log_variance: jax.Array) -> jax.Array:
+            noise = jax.tree.map(lambda d: d * jnp.exp(log_variance), gaussian.diagonal)
+            columns = jax.tree.map(lambda u: u * jnp.exp(log_variance / 2), (gaussian.aleatoric, gaussian.epistemic))
+            tiny = eqx.tree_at(lambda g: (g.diagonal, g.aleatoric, g.epistemic), gaussian, (noise, *columns))
+            return sum(jnp.sum(leaf) for leaf in jax.tree.leaves(objective(tiny, labels, 3.0)))
+
+        slope = jax.grad(total)(jnp.log(jnp.float32(variance)))
+        assert np.isfinite(slope)
+        assert slope < 0, "the likelihood asks for more noise"
+
+
 def test_beta_zero_is_the_likelihood(gaussian: Gaussian) -> None:
     labels = observed(gaussian)
     assert eqx.tree_equal(beta_nll(gaussian, labels, 0.0), marginal_nll(gaussian, labels), rtol=1e-14)
@@ -86,7 +125,17 @@ def test_the_weight_of_beta_nll_is_not_differentiated(gaussian: Gaussian) -> Non
     np.testing.assert_allclose(got, variance**beta * 0.5 * (1 / variance - residual**2 / variance**2), rtol=1e-12)
 
 
-@pytest.mark.parametrize("objective", [squared_error, marginal_nll, joint_nll, lambda *pair: beta_nll(*pair, 0.5)])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        squared_error,
+        marginal_nll,
+        joint_nll,
+        lambda *pair: beta_nll(*pair, 0.5),
+        lambda *pair: marginal_nll(*pair, 3.0),
+        lambda *pair: joint_nll(*pair, 3.0),
+    ],
+)
 def test_what_is_masked_never_counts(objective, gaussian: Gaussian) -> None:
     masks = {
         "energy_mask": np.array([True, False, True]),

@@ -11,7 +11,8 @@ from huefield.core import Gaussian, Labels
 from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise, WhiteNoise
 from huefield.testing import ProbePotential, probe_graph
-from huefield.training import BetaNLLStage, NLLStage
+from huefield.training import BetaNLLStage, NLLStage, joint_nll, marginal_nll
+from tests.core.helpers import SIZES, random_gaussian
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -78,6 +79,29 @@ def test_white_noise_learns_as_ever() -> None:
 def test_terms_that_there_are_not_cannot_be_weighted(choices: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         NLLStage.model_validate({"steps": 1, **choices})
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_stage_minimises_the_likelihood_with_its_degrees_of_freedom(joint: bool) -> None:
+    gaussian = random_gaussian(20)
+    draw = gaussian.sample(key=jax.random.key(21))
+    labels = Labels.from_arrays(gaussian.partition, 3, energy=draw.energy, forces=draw.forces)
+    stage = NLLStage(steps=1, joint=joint, degrees_of_freedom=3.1)
+    if joint:
+        expected = joint_nll(gaussian, labels, 3.1).mean()
+    else:
+        terms = marginal_nll(gaussian, labels, 3.1)
+        expected = (terms.energy.sum() + terms.forces.sum()) / len(SIZES)
+    np.testing.assert_allclose(stage.loss(gaussian, labels, jnp.zeros(())).value, expected, rtol=1e-12)
+    np.testing.assert_allclose(stage.criterion(gaussian, labels).value, expected, rtol=1e-12)
+    normal = NLLStage(steps=1, joint=joint).loss(gaussian, labels, jnp.zeros(())).value
+    assert normal != pytest.approx(float(expected), rel=1e-3)
+
+
+@pytest.mark.parametrize("dof", [2.0, 1e7])
+def test_degrees_of_freedom_have_bounds(dof: float) -> None:
+    with pytest.raises(ValidationError, match="degrees_of_freedom"):
+        NLLStage(steps=1, degrees_of_freedom=dof)
 
 
 def test_stages_that_learn_noise_have_the_choice() -> None:

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
+from huefield.core.tails import standard_density
 from huefield.evaluation.curves import CoverageCurve, Reliability, RetentionCurve, ZHistogram
 from huefield.evaluation.entries import Vector
 from huefield.support.plots import ALEATORIC, EPISTEMIC, MARKERS, MEAN, MODELS, TRUTH
@@ -54,18 +55,25 @@ def label_decades(ax: Axes, name: str, limits: tuple[float, float]) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def draw_z_scores(ax: Axes, found: ZHistogram, *, model: int = 0) -> None:
-    """Histogram with the standard normal density on a logarithmic scale; a text gives the fraction outside."""
+def draw_z_scores(ax: Axes, found: ZHistogram, *, model: int = 0, dof: float | None = None) -> None:
+    """Histogram with the predicted density on a logarithmic scale; texts give ν and the fraction outside.
+
+    The density is the standard normal one or, with ``dof``, that of a Student t with unit variance; the normal one is
+    then dotted.
+    """
     color, _ = style_of(model)
     ax.stairs(found.density, found.edges, fill=True, color=color, alpha=0.45, lw=0)
     ax.stairs(np.where(found.density > 0, found.density, np.nan), found.edges, color=color, lw=0.8)
     wide = max(WIDE_Z, float(np.abs(found.edges).max()))
     z = np.linspace(-wide, wide, 400)
-    ax.plot(z, np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi), color=MEAN, lw=0.9, ls="--")
+    ax.plot(z, standard_density(z, dof), color=MEAN, lw=0.9, ls="--")
     seen = found.density[found.density > 0]
     ax.set(yscale="log", xlim=(-wide, wide), ylim=(min(1e-3, seen.min() / 2) if len(seen) else 1e-3, None))
     ax.set_ylim(top=max(1.0, 1.6 * seen.max() if len(seen) else 1.0))
     ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if dof is not None:
+        ax.plot(z, standard_density(z), color=TRUTH, lw=0.8, ls=":")
+        ax.text(0.05, 0.97, nu_text(dof), ha="left", va="top", fontsize=6.5, transform=ax.transAxes)
     if (outside := found.below + found.above) > 0:
         ax.text(0.98, 0.97, f"|z| > {wide:g}: {percent(outside)}", ha="right", va="top", fontsize=6.5,
                 transform=ax.transAxes)  # fmt: skip
@@ -134,6 +142,11 @@ def draw_parts(ax: Axes, aleatoric_var: Vector, epistemic_var: Vector, *, bins: 
 def style_of(model: int, faded: bool = False) -> tuple[str, str]:
     """Colour and marker of a model; grey if it is drawn for comparison only."""
     return TRUTH if faded else MODELS[model % len(MODELS)], MARKERS[model % len(MARKERS)]
+
+
+def nu_text(dof: float) -> str:
+    """Degrees of freedom with three significant digits."""
+    return f"ν = {dof:.3g}"
 
 
 def percent(fraction: float) -> str:

@@ -41,6 +41,8 @@ class Caption:
 
     title: str
     text: str
+    with_tails: str = ""
+    """Added if the errors of a model follow a Student t distribution."""
 
 
 CAPTIONS = {
@@ -53,11 +55,14 @@ CAPTIONS = {
         "z-scores",
         "Errors divided by their predicted standard deviations. They follow the dashed standard normal density if the "
         "uncertainties are right and the errors normal. The scale is logarithmic to show the tails.",
+        "Panels with ν: the dashed density is that of a Student t distribution with unit variance, the dotted one the "
+        "standard normal one.",
     ),
     "coverage": Caption(
         "Coverage",
         "Fraction of observed values in the central interval of a given probability. Above the dashed line intervals "
         "are too wide, below it too narrow.",
+        "Models with ν in the legend: intervals of a Student t distribution; all others: of a normal one.",
     ),
     "retention": Caption(
         "Retention",
@@ -78,6 +83,7 @@ CAPTIONS = {
         "Before and after calibration",
         "Reliability and coverage with the uncertainties of the uncalibrated model (before, grey) and of the "
         "calibrated model (after).",
+        "Intervals are those of a normal distribution, after calibration those of a Student t where ν is given.",
     ),
 }
 
@@ -149,7 +155,7 @@ def z_score_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
     figure, panels = grid([e.name for e in evaluations], curves)
     for quantity, row in curves.items():
         for model, found in row.items():
-            draw.draw_z_scores(panels[quantity, model], found.z_histogram, model=model)
+            draw.draw_z_scores(panels[quantity, model], found.z_histogram, model=model, dof=found.dof)
             panels[quantity, model].set(xlabel=f"{quantity.word} error / σ", ylabel="density")
     return figure
 
@@ -162,7 +168,8 @@ def coverage_figure(evaluations: Sequence[Evaluation]) -> Figure | None:
         draw.frame_coverage(panels[quantity])
         panels[quantity].set(xlabel="nominal coverage", ylabel="observed coverage", title=quantity.title)
         for model, found in row.items():
-            name = drawn_name(evaluations[model].name)
+            tails = "" if found.dof is None else f" ({draw.nu_text(found.dof)})"
+            name = f"{drawn_name(evaluations[model].name)}{tails}"
             draw.draw_coverage(panels[quantity], found.coverage_curve, model=model, label=name)
         panels[quantity].legend(loc="best")
     return figure
@@ -247,6 +254,8 @@ def _draw_calibration(
     draw.draw_coverage(right, before.coverage_curve, model=model, label="before", faded=True)
     draw.draw_coverage(right, after.coverage_curve, model=model, label="after")
     right.set(xlabel="nominal coverage", ylabel="observed coverage")
+    if after.dof is not None:
+        _say(right, f"before: normal\nafter: {draw.nu_text(after.dof)}")
     left.legend(loc="best")
 
 

@@ -37,6 +37,7 @@ from huefield.evaluation.report.tables import (
     joint_interval_text,
     joint_text,
     number,
+    tails_text,
 )
 from huefield.evaluation.report.viewer import make_viewer
 from huefield.evaluation.slices import Evaluation, Slice
@@ -67,6 +68,9 @@ MORE_EXPLANATION = (
     "is that of σ and the absolute error. The retention area is the mean absolute error of the most certain "
     "predictions, averaged over all fractions that are kept. AUROC is the probability that one of the worst 5 % of "
     "errors has a larger σ than one of the others; 0.5 is chance, 1 is perfect."
+)
+BEFORE_EXPLANATION = (
+    "Metrics before calibration take errors as normal, those after it use the distributions given above."
 )
 SLICES = (
     "The same metrics for parts of the data: by element, by magnitude of the force on the atom, and by group of "
@@ -100,12 +104,14 @@ def write_report(
             f"a report needs one evaluation for the predictions of each model, but there are {len(evaluations)} "
             f"evaluations and {len(predictions)} predictions"
         )
+    tails = bool(tails_text(evaluations))
+    shown = [path for path in figures if path.suffix == ".png"]
     chosen = choose_structures(predictions[-1], SHOWN_IN_VIEWER) if len(predictions[-1]) else None
     viewer, scripts = _viewer(predictions[-1], chosen) if chosen else ([], None)
     sections = [
         Section("metrics", "Metrics", _metrics(evaluations)),
-        Section("figures", "Figures", [_figure(path) for path in figures if _is_shown(path) and not _compares(path)]),
-        Section("calibration", "Calibration before and after", _calibration(before, evaluations, figures)),
+        Section("figures", "Figures", [_figure(path, tails) for path in shown if not _compares(path)]),
+        Section("calibration", "Calibration before and after", _calibration(before, evaluations, shown)),
         Section("worst", "Worst structures", _worst(predictions[-1], chosen) if chosen else []),
         Section("viewer", "Structures", viewer),
         Section(
@@ -134,6 +140,7 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[PageBlock]:
     remarks = list(dict.fromkeys(_remarks(evaluations)))
     return [
         Paragraph(EXPLANATION),
+        *([Paragraph(text)] if (text := tails_text(evaluations)) else []),
         metric_table(evaluations, PAPER_METRICS),
         *_joint(evaluations),
         Heading("More metrics of the uncertainties"),
@@ -195,18 +202,15 @@ def _plural(count: int) -> str:
     return "1 structure" if count == 1 else f"{grouped_digits(count)} structures"
 
 
-def _is_shown(path: Path) -> bool:
-    return path.suffix == ".png"
-
-
 def _compares(path: Path) -> bool:
     """Whether the figure compares before and after calibration."""
     return path.stem == CALIBRATION
 
 
-def _figure(path: Path) -> Picture:
+def _figure(path: Path, tails: bool) -> Picture:
+    """The figure with its caption; ``tails`` says whether the errors of a model follow a Student t."""
     caption = CAPTIONS.get(path.stem, Caption(path.stem.replace("_", " "), ""))
-    return Picture(path, caption.title, caption.text)
+    return Picture(path, caption.title, f"{caption.text} {caption.with_tails}".strip() if tails else caption.text)
 
 
 def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figures: Sequence[Path]) -> list[PageBlock]:
@@ -221,8 +225,9 @@ def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figu
         rows = [[_row_head(name), _words(when), *_cells(found, PAPER_METRICS)] for name, when, found in known]
         parts += [RowGroup(f"{quantity.title} ({quantity.unit})", rows)] if rows else []
     heads = [_words("model"), _words(""), *(Cell(m.heading) for m in PAPER_METRICS)]
-    drawn = [_figure(path) for path in figures if _is_shown(path) and _compares(path)]
-    return [HtmlTable(heads, parts), *drawn]
+    tails = bool(tails_text([e for _, e in pairs]))
+    drawn = [_figure(path, tails) for path in figures if _compares(path)]
+    return [*([Paragraph(BEFORE_EXPLANATION)] if tails else []), HtmlTable(heads, parts), *drawn]
 
 
 def _worst(predictions: Predictions, chosen: Selection) -> list[PageBlock]:

@@ -3,16 +3,21 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from textwrap import wrap
 
 from huefield.evaluation.bootstrap import Interval, coverage_name
 from huefield.evaluation.paper_metrics import AbstractMetrics
 from huefield.evaluation.slices import Evaluation
 from huefield.evaluation.summaries import MetricSummary
 from huefield.evaluation.sums import COVERAGES
-from huefield.support.names import latex_text, markdown_text
+from huefield.support.names import latex_text, markdown_text, one_line
 
 UNKNOWN = "–"
 UNITS_NOTE = "Energies (E) in eV, force components (F) in eV/Å."
+TAILS_EXPLANATION = (
+    "ν, the degrees of freedom, says how heavy the tails are: the smaller ν, the more often an error is many times σ; "
+    "for large ν errors are normal. NLL, CRPS and coverage use this distribution, with the standard deviation σ."
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,7 @@ MORE_METRICS = (
     _metric("AUROC worst 5 %", "auroc", 2, "↑"),
 )
 COVERAGE_METRICS = tuple(_coverage(nominal) for nominal in COVERAGES)
+TERMINAL_WIDTH = 100
 JOINT_DIGITS = 2
 """Digits of the joint NLL after the decimal point."""
 
@@ -102,6 +108,21 @@ def joint_interval_text(evaluation: Evaluation) -> str:
     return interval_text(evaluation.joint_nll_interval, JOINT_DIGITS)
 
 
+def tails_text(evaluations: Sequence[Evaluation], shown: Callable[[str], str] = str) -> str:
+    """Which errors follow a Student t distribution, with the meaning of ν; empty if all are normal.
+
+    Args:
+        evaluations: of the models.
+        shown: how to write the name of a model.
+    """
+    sentences = []
+    for e in evaluations:
+        found = (("energies", e.energy), ("forces", e.forces))
+        known = [f"ν = {s.dof:.3g} for {name}" for name, s in found if s is not None and s.dof is not None]
+        sentences += [f"{shown(e.name)}: errors follow a Student t with {' and '.join(known)}."] if known else []
+    return " ".join([*sentences, TAILS_EXPLANATION]) if sentences else ""
+
+
 def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     """The paper's table with one row per model, and a second one with 95 % confidence intervals if there are any.
 
@@ -114,13 +135,14 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     values = [row + [joint_text(e)] * joint for row, e in zip(numbers, evaluations, strict=True)]
     names = [markdown_text(e.name) for e in evaluations]
     note = f"{UNITS_NOTE}\n\n"
+    tails = f"\n{text}\n" if (text := tails_text(evaluations, markdown_text)) else ""
     if not has_intervals(evaluations):
-        return note + _markdown(heads, names, values)
+        return note + _markdown(heads, names, values) + tails
     texts = [[m.interval_text(s) for s in (e.energy, e.forces) for m in PAPER_METRICS] for e in evaluations]
     ends = [row + [joint_interval_text(e)] * joint for row, e in zip(texts, evaluations, strict=True)]
     ends = [[text or UNKNOWN for text in row] for row in ends]
     second = "\n95 % confidence intervals from resampled structures:\n\n"
-    return note + _markdown(heads, names, values) + second + _markdown(heads, names, ends)
+    return note + _markdown(heads, names, values) + second + _markdown(heads, names, ends) + tails
 
 
 def narrow_table(evaluations: Sequence[Evaluation]) -> str:
@@ -134,6 +156,8 @@ def narrow_table(evaluations: Sequence[Evaluation]) -> str:
     lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
     if any(e.joint_nll is not None for e in evaluations):
         lines.append("joint NLL: " + ", ".join(f"{e.name} {joint_text(e)}" for e in evaluations))
+    if text := tails_text(evaluations):
+        lines += ["", *wrap(text, TERMINAL_WIDTH)]
     return "\n".join([UNITS_NOTE, "", *lines, ""])
 
 
@@ -150,7 +174,10 @@ def latex_table(evaluations: Sequence[Evaluation]) -> str:
                 f"{top}\n\\cmidrule(lr){{2-{len(PAPER_METRICS) + 1}}}\n\\bf Model & {head} \\\\\n\\midrule\n{rows}"
             )
     body = "\n\\midrule\n".join(parts)
-    return f"\\begin{{tabular}}{{l{'r' * len(PAPER_METRICS)}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+    tails = f"% {text}\n" if (text := tails_text(evaluations, one_line)) else ""
+    return (
+        f"{tails}\\begin{{tabular}}{{l{'r' * len(PAPER_METRICS)}}}\n\\toprule\n{body}\n\\bottomrule\n\\end{{tabular}}\n"
+    )
 
 
 def has_intervals(evaluations: Sequence[Evaluation]) -> bool:

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from scipy.stats import norm
+from scipy.stats import t as student
 
 from huefield.evaluation.curves import CoverageCurve, Reliability, RetentionCurve, ZHistogram
 from huefield.evaluation.report import curve_plots as draw
@@ -55,6 +57,15 @@ def test_z_scores_beside_the_unit_normal() -> None:
     z, density = ax.lines[0].get_xydata().T
     np.testing.assert_allclose(density, np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi))
     assert ax.texts[0].get_text() == "|z| > 5: 10 %"
+
+
+def test_z_scores_beside_a_t_distribution_of_unit_variance() -> None:
+    ax = axes()
+    draw.draw_z_scores(ax, ZHistogram(np.linspace(-5, 5, 11), np.full(10, 0.1)), dof=3.125)
+    z, density = ax.lines[0].get_xydata().T
+    np.testing.assert_allclose(density, student(3.125, scale=np.sqrt(1.125 / 3.125)).pdf(z))
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), norm.pdf(z))
+    assert [text.get_text() for text in ax.texts] == ["ν = 3.12"]
 
 
 def test_coverage_and_retention_are_drawn_as_given() -> None:

@@ -48,6 +48,22 @@ def test_scatters_and_parts_can_be_read(make: Callable[..., Figure | None], coun
         require_readable(make(models(count)))
 
 
+@pytest.mark.parametrize("make", [figures.z_score_figure, figures.coverage_figure])
+def test_curves_with_tails_can_be_read(make: Callable[..., Figure | None]) -> None:
+    heavy = [predicted(waters(40), name=f"model {dof}", dof=dof) for dof in (2.05, 123.0)]
+    with publication_style():
+        require_readable(make([summarise(p) for p in [*heavy, *models(1)]]))
+
+
+def test_the_calibration_with_tails_says_what_intervals_are() -> None:
+    before, after = (summarise(predicted(waters(40), dof=dof)) for dof in (None, 3.1))
+    with publication_style():
+        figure = figures.calibration_figure([before], [after])
+        require_readable(figure)
+    assert figure is not None
+    assert [text.get_text() for ax in figure.axes for text in ax.texts] == ["before: normal\nafter: ν = 3.1"] * 2
+
+
 def test_the_calibration_can_be_read() -> None:
     evaluations = [summarise(p) for p in models(2)]
     with publication_style():

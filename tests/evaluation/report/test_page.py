@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from huefield.evaluation.report import html
 from huefield.evaluation.report.figures import save_figures
 from huefield.evaluation.report.html import Cell, HtmlTable, Paragraph, Picture, RowGroup, Section, packed
-from huefield.evaluation.report.page import formula, write_report
+from huefield.evaluation.report.page import BEFORE_EXPLANATION, formula, write_report
 from huefield.evaluation.report.selection import StructureScores
 from huefield.evaluation.slices import summarise
 from huefield.predict.marginals import Marginals
@@ -61,6 +61,21 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "report.html", evaluations, given, figures=figures, before=before, title="A & B", notes=["n < 1"]
     )
     return folder / "report.html"
+
+
+def test_a_page_says_which_errors_have_tails(tmp_path: Path) -> None:
+    """With the meaning of ν before its first use, and captions that fit."""
+    given = [predicted(waters(30), name="heavy", dof=3.1), predicted(waters(30), name="normal")]
+    evaluations = [summarise(p) for p in given]
+    before = [summarise(predicted(waters(30), name="heavy", scale=2.0))]
+    drawn = save_figures(evaluations, given, tmp_path, before=before)
+    write_report(tmp_path / "page.html", evaluations, given, figures=drawn, before=before)
+    text = (tmp_path / "page.html").read_text()
+    assert "heavy: errors follow a Student t with ν = 3.1 for energies and ν = 3.1 for forces. ν, the degrees" in text
+    assert "normal: errors follow" not in text
+    for said in ("Panels with ν: the dashed density", "Models with ν in the legend", BEFORE_EXPLANATION):
+        assert said in text
+    assert "ν" not in page_of(tmp_path / "other.html", given[1:])
 
 
 @pytest.fixture

@@ -8,10 +8,12 @@ from huefield.evaluation.report.tables import (
     COVERAGE_METRICS,
     MORE_METRICS,
     PAPER_METRICS,
+    TAILS_EXPLANATION,
     latex_table,
     markdown_table,
     narrow_table,
     number,
+    tails_text,
 )
 from huefield.evaluation.slices import Evaluation, summarise
 from tests.evaluation.synthetic import predicted, waters
@@ -26,6 +28,21 @@ def evaluations() -> list[Evaluation]:
 @pytest.fixture(scope="module")
 def resampled() -> Evaluation:
     return summarise(predicted(waters(60), name="colored"), resamples=20)
+
+
+def test_tables_say_which_errors_have_tails(evaluations: list[Evaluation]) -> None:
+    """Only for models that have any, below the numbers."""
+    for make in (markdown_table, narrow_table, latex_table):
+        assert "ν" not in make(evaluations)
+    heavy = summarise(predicted(waters(60), name="a|b", dof=3.1))
+    assert heavy.energy is not None
+    half = replace(heavy, name="c", energy=replace(heavy.energy, dof=None))
+    both = "errors follow a Student t with ν = 3.1 for energies and ν = 3.1 for forces."
+    told = f"{both} c: errors follow a Student t with ν = 3.1 for forces. {TAILS_EXPLANATION}"
+    assert tails_text([evaluations[0], heavy, half]) == f"a|b: {told}"
+    assert markdown_table([heavy, half]).endswith(f"|\n\na\\|b: {told}\n")
+    assert latex_table([heavy, half]).startswith(f"% a|b: {told}\n\\begin{{tabular}}")
+    assert " ".join(narrow_table([heavy, half]).split()).endswith(told)
 
 
 @pytest.mark.parametrize(
