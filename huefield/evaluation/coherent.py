@@ -55,8 +55,10 @@ class VarianceParts:
     """Between members."""
 
     @classmethod
-    def of(cls, found: Marginals, target: Float[np.ndarray, "*n"], observed: Bool[np.ndarray, "*n"]) -> "VarianceParts":
-        """Parts of the variances of observed values."""
+    def of(
+        cls, found: Marginals, target: Float[np.ndarray, "n *d"], observed: Bool[np.ndarray, " n"]
+    ) -> "VarianceParts":
+        """Parts of the variances of observed values, by rows."""
         if found.aleatoric_var is None or found.epistemic_var is None or found.diagonal_var is None:
             raise HuefieldError(
                 "a coherent calibration needs the parts of the variances, which only models of huefield give: use the "

@@ -8,7 +8,9 @@ from huefield.model.differences import EnergyCovariance as EnergyCovariance
 from huefield.model.differences import EnergyDifference as EnergyDifference
 from huefield.model.ensemble import Ensemble as Ensemble
 from huefield.model.forcefield import ForceField as ForceField
+from huefield.model.joint_calibration import CoherentCalibration as CoherentCalibration
 from huefield.model.joint_calibration import EnergyForcesCalibration as EnergyForcesCalibration
+from huefield.model.joint_calibration import Tails as Tails
 from huefield.model.modelfile import ModelFileError as ModelFileError
 from huefield.model.modelfile import ModelSource as ModelSource
 from huefield.model.modelfile import load as load

@@ -202,11 +202,16 @@ class EnergyForcesCalibration(AbstractJointCalibration):
 
     def interval_widths(self, coverage: float) -> tuple[float, float]:
         """Normal quantiles, or those of conformal intervals."""
-        return _widths(self.energy, coverage), _widths(self.forces, coverage)
+        return (
+            _widths(self.energy, coverage, self.tails.energy),
+            _widths(self.forces, coverage, self.tails.forces),
+        )
 
     def difference_width(self, coverage: float) -> float:
         """Quantiles of observed differences, or normal ones."""
-        return interval_width(coverage) if self.differences is None else self.differences.width(coverage)
+        if self.differences is None:
+            return interval_width(coverage, self.tails.energy)
+        return self.differences.width(coverage)
 
     @property
     def difference_scale(self) -> float:
@@ -245,7 +250,7 @@ def _ratio(new: Float[Array, "*n"], old: Float[Array, "*n"]) -> Float[Array, "*n
     return jnp.where(old > 0, safe_divide(new, old), 1.0)
 
 
-def _widths(calibration: CalibrationConfig | None, coverage: float) -> float:
+def _widths(calibration: CalibrationConfig | None, coverage: float, dof: float | None) -> float:
     if isinstance(calibration, ConformalCalibration):
         return calibration.width(coverage) / calibration.width(ONE_SIGMA)
-    return interval_width(coverage)
+    return interval_width(coverage, dof)

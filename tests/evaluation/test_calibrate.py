@@ -121,7 +121,7 @@ def test_predictions_of_any_code(predictions: Predictions) -> None:
     np.testing.assert_allclose(
         predictions.calibrated(calibration).forces.variance, calibration.forces(predictions.forces.variance), rtol=1e-6
     )
-    with pytest.raises(ValueError, match="γ is a parameter of a noise model"):
+    with pytest.raises(ValueError, match="the method gamma changes the noise of a model"):
         calibrate_predictions(predictions, "gamma")
 
 
