@@ -15,6 +15,8 @@ U, members' deviations  ``epistemic`` [eV, eV/Å]
 ======================  =====================================================
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from huefield.core.lowrank import DensityTerms, atomwise_terms, observe_scalar, safe_divide, safe_sqrt
 from huefield.core.observable import Observable, ObservableDistribution
+from huefield.core.strain import upper_mirrored
 from huefield.core.tails import joint_log_density
 from huefield.core.types import EnergyForces, EnergyForcesStack, Labels, Partition, Scaling
 from huefield.support.checks import is_concrete, require_finite, require_non_negative, require_shape
@@ -112,7 +115,8 @@ class Gaussian(eqx.Module):
         def draw(mean: Array, var: Array, common: Array, part_key: Key[Array, ""]) -> Array:
             return mean + safe_sqrt(var) * jax.random.normal(part_key, mean.shape, mean.dtype) + common
 
-        return jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
+        drawn = jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
+        return drawn if drawn.strain is None else replace(drawn, strain=upper_mirrored(drawn.strain))
 
     def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
         """``count`` independent draws."""

@@ -39,3 +39,18 @@ def internal_motions(positions: Float[np.ndarray, "N 3"]) -> Float[np.ndarray, "
     """An orthonormal basis of all displacements of a molecule except shifts and rotations."""
     rigid = rigid_motions(positions, np.ones(len(positions)), with_rotations=True)
     return np.linalg.qr(rigid, mode="complete")[0][:, rigid.shape[1] :]
+
+
+def rotation_onto(
+    positions: Float[np.ndarray, "N 3"], target: Float[np.ndarray, "N 3"], *, handed: int = 1
+) -> Float[np.ndarray, "3 3"]:
+    """The rotation R that brings ``positions @ R`` closest to the target, both about the origin (Kabsch).
+
+    Args:
+        positions: of the atoms.
+        target: their places.
+        handed: 1 for a proper rotation, −1 for one with a reflection.
+    """
+    left, _, right = np.linalg.svd(positions.T @ target)
+    left[:, -1] *= handed * np.sign(np.linalg.det(left @ right))
+    return left @ right

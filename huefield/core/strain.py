@@ -13,7 +13,8 @@ Then ∂E/∂ε has the noise −½ Σ_ij r⃗_ij ⊗ f_ij, symmetrised, whose v
     Var_ab = (M_a + M_b)(1 + δ_ab)/4,   M_a = ½ Σ_ij v_i w_ij r_ij,a².
 
 It grows with the number of atoms, and does not depend on where the origin is or which image of an atom was given. For
-one member of an ensemble only the variances are kept, not how they correlate with each other or with the forces.
+one member of an ensemble only the variances are kept, not how they correlate with each other or with the forces; but
+xy and yx are one component of a symmetric tensor and have one noise.
 """
 
 import jax.numpy as jnp
@@ -34,6 +35,11 @@ def strain_var(graph: Graph, force_var: Float[Array, " A"]) -> Float[Array, "S 3
     moments = jnp.einsum("ak,akx->ax", shares, vectors**2)
     along = 0.5 * graph.partition.sum(force_var[:, None] * moments)
     return 0.25 * (along[:, :, None] + along[:, None, :]) * (1.0 + jnp.eye(3, dtype=along.dtype))
+
+
+def upper_mirrored(tensors: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
+    """Symmetric tensors with the entries on and above the diagonal of the given ones."""
+    return jnp.triu(tensors) + jnp.swapaxes(jnp.triu(tensors, 1), -1, -2)
 
 
 def voigt(tensors: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 6"]:

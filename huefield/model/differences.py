@@ -5,6 +5,9 @@ each energy. The noise is correlated through the kernel of its process
 (:mod:`huefield.noise.correlation`), the members' errors through the covariance of the members:
 
     Cov(E(r), E(r')) = mean_m Σ_c R_mc(r, r') ρ_mc(r) ρ_mc(r') + Cov_members(E_m(r), E_m(r')).
+
+White noise is one number for one structure: copies (:mod:`huefield.core.copies`) share it, so that the energy of a
+structure less that of its copy is 0 ± 0, and other structures have independent numbers.
 """
 
 from collections.abc import Sequence
@@ -130,7 +133,7 @@ class EnergyTerms:
     members: Float[np.ndarray, "M n"]
     """Total energies of each member, uncalibrated."""
     white_var: Float[np.ndarray, "M n"]
-    """Variance of white noise, independent for every structure."""
+    """Variance of white noise, which only copies of a structure share."""
     levels: Float[np.ndarray, "M C n"]
     """ρ of each process."""
     inverse_lengths: tuple[Float[np.ndarray, "M C _"], ...]
@@ -181,7 +184,9 @@ class EnergyTerms:
         laid = superpose([self.structures[index] for index in chosen], match=match)
         count, levels = len(self.members), self.levels[:, :, chosen]
         of_noise, of_white, of_members = self.factors[:, chosen]
-        white, colored = np.diag(of_white * self.white_var[:, chosen].mean(0)), np.zeros((len(chosen), len(chosen)))
+        single = np.sqrt(of_white * self.white_var[:, chosen])
+        white = np.where(laid.original[:, None] == laid.original, single.T @ single / count, 0.0)
+        colored = np.zeros((len(chosen), len(chosen)))
         for member in range(count):
             for channel, level in enumerate(levels[member]):
                 lengths = [self.inverse_lengths[index][member, channel] for index in chosen]

@@ -5,7 +5,7 @@ import pytest
 from ase import Atoms
 from ase.build import molecule
 
-from huefield.core.rigid import internal_motions, rigid_motions, rotations
+from huefield.core.rigid import internal_motions, rigid_motions, rotation_onto, rotations
 
 BODIES = pytest.mark.parametrize(
     ("atoms", "count"),
@@ -45,3 +45,12 @@ def test_products_with_forces_are_the_torque() -> None:
     positions, forces = np.random.default_rng(0).normal(size=(2, 5, 3))
     torque = np.einsum("eix,ix->e", rotations(positions, positions.mean(0)), forces)
     np.testing.assert_allclose(torque, np.cross(positions - positions.mean(0), forces).sum(0))
+
+
+@pytest.mark.parametrize("handed", [1, -1])
+def test_superposition_has_the_handedness_it_should_even_for_mirror_images_and_planes(handed: int) -> None:
+    flat = np.array([[1.0, 0, 0], [0, 1, 0], [-1, -1, 0]])
+    for positions in (np.random.default_rng(0).normal(size=(6, 3)), flat):
+        rotation = rotation_onto(positions, positions * [1, 1, -1], handed=handed)
+        assert np.linalg.det(rotation) == pytest.approx(handed)
+        np.testing.assert_allclose(rotation @ rotation.T, np.eye(3), atol=1e-12)

@@ -110,6 +110,14 @@ def test_parts_of_the_stress_uncertainty_add_in_squares_and_members_give_the_epi
     assert (prediction.stress_uncertainty_aleatoric > 0).all()
 
 
+@pytest.mark.parametrize("noise", [ColoredNoise.Config(), WhiteNoise.Config()], ids=["colored", "white"])
+def test_sampled_stress_is_symmetric(noise: ColoredNoise.Config | WhiteNoise.Config) -> None:
+    prediction = random_ensemble(noise, 2).predict(graph_of(CRYSTAL), stress=True)
+    drawn = np.asarray(prediction.distribution.samples(50, key=jax.random.key(0)).strain)
+    np.testing.assert_allclose(drawn, np.swapaxes(drawn, -1, -2), rtol=1e-5, atol=1e-6)
+    assert drawn.std(0).min() > 0.1
+
+
 def test_a_vanilla_model_has_no_aleatoric_stress() -> None:
     prediction = random_ensemble(VanillaNoise.Config(), 2).predict(graph_of(CRYSTAL), stress=True)
     assert not prediction.stress_uncertainty_aleatoric.any()
@@ -163,20 +171,24 @@ def test_voigt_has_the_order_of_ase() -> None:
 
 
 class TestGaussianWithStrain:
-    """Against dense algebra, with the strain flattened behind the forces."""
+    """Against dense algebra, with the strain flattened behind the forces: row 7 + 3a + b is the component ab."""
 
     @pytest.fixture
     def gaussian(self) -> Gaussian:
         def normal(*shape: int, seed: int) -> Array:
             return jnp.asarray(np.random.default_rng(seed).normal(size=shape))
 
+        def symmetric(*shape: int, seed: int) -> Array:
+            tensors = normal(*shape, 3, 3, seed=seed)
+            return tensors + jnp.swapaxes(tensors, -1, -2)
+
         def stack(count: int, seed: int) -> EnergyForcesStack:
             return EnergyForcesStack(
-                normal(count, 1, seed=seed), normal(count, 2, 3, seed=seed + 1), normal(count, 1, 3, 3, seed=seed + 2)
+                normal(count, 1, seed=seed), normal(count, 2, 3, seed=seed + 1), symmetric(count, 1, seed=seed + 2)
             )
 
         with jax.enable_x64(True):
-            diagonal = EnergyForces(jnp.full(1, 0.3), normal(2, 3, seed=9) ** 2, normal(1, 3, 3, seed=8) ** 2)
+            diagonal = EnergyForces(jnp.full(1, 0.3), normal(2, 3, seed=9) ** 2, symmetric(1, seed=8) ** 2)
             return Gaussian(stack(1, 0)[0], diagonal, stack(2, 10), stack(3, 20), Partition.from_sizes([2]))
 
     @staticmethod
@@ -184,7 +196,11 @@ class TestGaussianWithStrain:
         flat = np.concatenate([np.asarray(x).reshape(-1) for x in jax.tree.leaves(gaussian.diagonal)])
         columns = [np.asarray(x).reshape(5, -1) for x in jax.tree.leaves(gaussian.columns)]
         factor = np.concatenate(columns, axis=1)
-        return np.diag(flat) + factor.T @ factor
+        same_noise = np.eye(len(flat))
+        for a, b in ((0, 1), (0, 2), (1, 2)):
+            upper, lower = 7 + 3 * a + b, 7 + 3 * b + a
+            same_noise[upper, lower] = same_noise[lower, upper] = 1.0
+        return same_noise * flat + factor.T @ factor
 
     def test_conditioning_on_the_energy(self, gaussian: Gaussian) -> None:
         with jax.enable_x64(True):
@@ -202,6 +218,12 @@ class TestGaussianWithStrain:
         expected = self.dense(gaussian)
         scale = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
         np.testing.assert_allclose(np.cov(flat.T) / scale, expected / scale, atol=0.03)
+
+    def test_samples_are_symmetric(self, gaussian: Gaussian) -> None:
+        with jax.enable_x64(True):
+            one, many = gaussian.sample(key=jax.random.key(1)), gaussian.samples(3, key=jax.random.key(2))
+        for strain in (np.asarray(one.strain), np.asarray(many.strain)):
+            np.testing.assert_allclose(strain, np.swapaxes(strain, -1, -2), rtol=1e-12)
 
     def test_parts_must_agree_on_having_a_strain(self, gaussian: Gaussian) -> None:
         bare = EnergyForces(gaussian.mean.energy, gaussian.mean.forces)

@@ -85,13 +85,42 @@ def _superposed_steps(structures: list[Structure]) -> list[np.ndarray]:
     return steps
 
 
-def test_the_same_structure_differs_by_nothing(colored: Ensemble) -> None:
-    structure = molecule()
-    turned = replace(structure, positions=structure.positions[:, [1, 2, 0]] + 4.0)
-    found = colored.energy_difference(structure, turned)
-    assert abs(found.value) < 1e-9
-    assert found.uncertainty < 1e-6
-    assert found.uncertainty_if_independent > 0.01
+COPIES = {
+    "itself": lambda r: r,
+    "rotated": lambda r: r[:, [1, 2, 0]] + 4.0,
+    "mirror image": lambda r: r * [1, 1, -1] - 2.0,
+    "exchanged mirror image": lambda r: r[[0, 3, 2, 1, 4, 5]] * [1, -1, 1],
+}
+NOISES: dict[str, dict[str, object]] = {
+    "vanilla": {"kind": "vanilla"},
+    "white": {"kind": "white"},
+    "colored": {"kind": "colored", "gamma": "global"},
+    "atom": {"kind": "colored", "gamma": "atom"},
+    "force": {"kind": "colored", "gamma": "force"},
+}
+
+
+@pytest.mark.parametrize("noise", NOISES)
+def test_copies_of_a_structure_differ_by_nothing(noise: str) -> None:
+    model, structure = ensemble(NOISES[noise]), molecule()
+    assert len(set(structure.atomic_numbers[[1, 3]])) == 1
+    copies = [replace(structure, positions=change(structure.positions)) for change in COPIES.values()]
+    with_all = model.energy_covariance([path()[3], structure, *copies])
+    for index, copy in enumerate(copies):
+        for found in (model.energy_difference(structure, copy), with_all.difference(1, 2 + index)):
+            assert abs(found.value) < 1e-9
+            assert max(found.uncertainty_aleatoric, found.uncertainty_epistemic) < 1e-6
+            assert found.uncertainty_if_independent > 0.01
+            assert str(found) == "0.000 ± 0.000 eV"
+    for part in (with_all.total, with_all.aleatoric):
+        assert np.linalg.eigvalsh(part).min() >= -1e-12 * np.trace(part)
+
+
+def test_copies_differ_by_nothing_that_shows_in_single_precision() -> None:
+    with jax.enable_x64(False):
+        model = ensemble(NOISES["white"]).in_precision("float32")
+        image = replace(molecule(), positions=COPIES["mirror image"](molecule().positions))
+        found = model.energy_difference(molecule(), image)
     assert str(found) == "0.000 ± 0.000 eV"
 
 
@@ -105,7 +134,7 @@ def test_the_difference_is_that_of_the_covariance(colored: Ensemble) -> None:
     np.testing.assert_allclose(both.relative_to(0), [0.0, found.uncertainty], rtol=1e-9)
 
 
-def test_white_noise_is_new_at_every_structure() -> None:
+def test_white_noise_is_independent_for_structures_that_are_no_copies() -> None:
     found = ensemble({"kind": "white"}).energy_covariance(path(3))
     assert (np.diag(found.aleatoric) > 0).all()
     assert np.abs(found.aleatoric - np.diag(np.diag(found.aleatoric))).max() == 0

@@ -30,8 +30,11 @@ def require_same_atoms(reactant: Atoms, product: Atoms, name: str = "product") -
 
 
 def require_different(reactant: Atoms, product: Atoms, verb: str) -> None:
-    """Raise if both ends are the same structure. Equal atoms are not exchanged: a path may well exchange them."""
-    first, last = superpose([structure_of(reactant), structure_of(product)], match=False).positions
+    """Raise if both ends are the same structure, with each atom in its place.
+
+    A path may well exchange equal atoms, or lead to the mirror image, as in the inversion of ammonia.
+    """
+    first, last = superpose([structure_of(reactant), structure_of(product)], match=False, reflect=False).positions
     apart = float(np.linalg.norm(first - last))
     if apart < SAME_ANGSTROM:
         raise HuefieldError(

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 
 from huefield import Calculator, save
 from huefield.ase.neb import PathConfig, PathReport, PathStoppedError, ReactionPath, find_path, save_path
+from huefield.ase.neb.ends import require_different
 from huefield.ase.neb.profile import draw_profile
 from huefield.cli.main import app
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
@@ -189,6 +190,15 @@ def test_equal_ends_are_refused() -> None:
         find_path(Transfer(), oxygens(0.97), oxygens(0.97, 30))
     with pytest.raises(ValueError, match="reactant and product relax to the same structure"):
         find_path(Transfer(), oxygens(0.97), oxygens(1.1))
+
+
+def test_a_path_may_lead_to_the_mirror_image() -> None:
+    pyramid = Atoms("NH3", [[0, 0, 0.12], [0, 0.94, -0.27], [0.81, -0.47, -0.27], [-0.81, -0.47, -0.27]])
+    inverted = pyramid.copy()
+    inverted.positions[:, 2] *= -1
+    require_different(pyramid, inverted, "are")
+    with pytest.raises(ValueError, match="the same structure"):
+        require_different(pyramid, pyramid, "are")
 
 
 def test_ends_that_do_not_relax() -> None:
