@@ -56,7 +56,7 @@ class VarianceParts:
 
     @classmethod
     def of(
-        cls, found: Marginals, target: Float[np.ndarray, "n *d"], observed: Bool[np.ndarray, " n"]
+        cls, found: Marginals, target: Float[np.ndarray, " n *d"], observed: Bool[np.ndarray, " n"]
     ) -> "VarianceParts":
         """Parts of the variances of observed values, by rows."""
         if found.aleatoric_var is None or found.epistemic_var is None or found.diagonal_var is None:

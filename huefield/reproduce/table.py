@@ -29,6 +29,7 @@ AFTER = {
     "scale": "one factor",
     "isotonic": "isotonic",
     "conformal": "conformal",
+    "coherent": "coherent",
     "gamma": "γ only",
 }
 """Titles of the calibrations; the first is no calibration."""

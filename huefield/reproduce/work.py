@@ -10,6 +10,7 @@ import jax
 
 from huefield import __version__
 from huefield.data.dataset import Parts
+from huefield.evaluation.coherent import fit_predictions, with_joint_tails
 from huefield.evaluation.fits import fit_calibration, fit_gamma, with_gamma_times
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.evaluation.summaries import MetricSummary
@@ -168,11 +169,25 @@ def _calibrated(
             yield method, {}, (str(fault),)
             continue
         yield method, {name: each.calibrated(fit.calibration) for name, each in before.items()}, fit.remarks
+    try:
+        yield "coherent", *_coherent(ensemble, before["validation"], parts)
+    except HuefieldError as fault:
+        yield "coherent", {}, (str(fault),)
     if isinstance(ensemble.members.noise, ColoredNoise):
         doubled = predictions_by_part(with_gamma_times(ensemble, 2.0), parts, "twice γ")
         gamma = fit_gamma(before["validation"], doubled["validation"])
         changed = predictions_by_part(with_gamma_times(ensemble, gamma.factor), parts, "other γ")
         yield "gamma", changed, (gamma.remark,) if gamma.remark else ()
+
+
+def _coherent(
+    ensemble: Ensemble, validation: Predictions, parts: Parts
+) -> tuple[dict[str, Predictions], tuple[str, ...]]:
+    """Predictions of the ensemble with a coherent calibration, and remarks on the fit."""
+    calibration, remarks = fit_predictions(validation)
+    found = predictions_by_part(ensemble.with_calibration(calibration), parts, "coherent")
+    tails = with_joint_tails(calibration, found["validation"]).tails
+    return {name: each.with_joint_dof(tails.joint) for name, each in found.items()}, remarks
 
 
 def scores(found: Evaluation) -> dict[str, Any]:
@@ -186,4 +201,6 @@ def scores(found: Evaluation) -> dict[str, Any]:
 
 def _kept(summary: MetricSummary) -> dict[str, Any]:
     curve = {"rmv": summary.reliability.rmv, "rmse": summary.reliability.rmse}
-    return rounded({**{name: getattr(summary, name) for name in KEPT}, "reliability": curve}, DIGITS)
+    kept = {name: getattr(summary, name) for name in KEPT}
+    coverage = {f"{each.nominal:g}": each.observed for each in summary.coverage}
+    return rounded({**kept, "coverage": coverage, "dof": summary.dof, "reliability": curve}, DIGITS)

@@ -4,14 +4,25 @@ import jax.numpy as jnp
 import pytest
 
 from huefield.core import Graph, Outputs
-from huefield.noise import AbstractNoise, ColoredNoise, Covariance, VanillaNoise, WhiteNoise
-from huefield.testing import check_noise
+from huefield.noise import (
+    AbstractNoise,
+    ColoredNoise,
+    Covariance,
+    LocalNoise,
+    LocalWhiteNoise,
+    VanillaNoise,
+    WhiteNoise,
+)
+from huefield.testing import cast_floats, check_noise
+from huefield.testing.noise import check_coherent, check_size_consistency
 
 CONFIGS = [
     VanillaNoise.Config(),
     WhiteNoise.Config(),
     ColoredNoise.Config(),
     ColoredNoise.Config(gamma="atom"),
+    LocalNoise.Config(),
+    LocalWhiteNoise.Config(),
 ]
 SLOW_CONFIGS = [
     ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.005),
@@ -86,3 +97,93 @@ def test_the_kit_finds_faults(fault: str, complaint: str) -> None:
 @pytest.mark.slow
 def test_the_kit_passes_the_same_model_without_a_fault() -> None:
     check_noise(BrokenNoise(inner=ColoredNoise.Config().build(), fault="none"), key=jax.random.key(0))
+
+
+class UnevenNoise(AbstractNoise):
+    """Local noise with one fault that shows only with distant atoms or in derivatives."""
+
+    inner: LocalNoise
+    fault: str = eqx.field(static=True)
+    config: LocalNoise.Config = eqx.field(static=True, default_factory=LocalNoise.Config)
+
+    @property
+    def raw_outputs(self) -> tuple[str, ...]:
+        return self.inner.raw_outputs
+
+    @property
+    def is_size_consistent(self) -> bool:
+        return True
+
+    @property
+    def is_coherent(self) -> bool:
+        return True
+
+    def levels(self, raw: jax.Array, graph: Graph) -> jax.Array:
+        right = self.inner.levels(raw, graph)
+        sizes = graph.partition.sum(jnp.ones_like(raw[:, 0]))
+        if self.fault == "sum inside the softplus":
+            return 1e-3 + jax.nn.softplus(self.inner.offset - graph.partition.sum(jnp.abs(raw[:, 0])))[None]
+        if self.fault == "mean over atoms":
+            return right / jnp.maximum(sizes, 1.0)
+        if self.fault == "grows faster than the size":
+            return right * sizes
+        return right
+
+    def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
+        right, partition = self.inner.covariance(outputs, graph), graph.partition
+        forces, column = right.diagonal.forces, right.columns.forces
+        if self.fault == "force noise from the whole structure":
+            level = partition.spread(outputs.levels[0])[:, None]
+            return eqx.tree_at(lambda c: c.diagonal.forces, right, forces * 0.1 * level**2)
+        if self.fault == "force noise from the mean of the structure":
+            mean = partition.spread(partition.sum(forces) / partition.sum(jnp.ones_like(forces)))
+            return eqx.tree_at(lambda c: c.diagonal.forces, right, mean)
+        if self.fault == "root of the sum of squares":
+            squares = partition.sum(self.inner.atom_levels(outputs.raw, graph) ** 2)
+            return eqx.tree_at(lambda c: c.columns.energy, right, jnp.sqrt(squares)[None])
+        if self.fault == "sign of the column":
+            return eqx.tree_at(lambda c: c.columns.forces, right, -column)
+        if self.fault == "no column for forces":
+            return eqx.tree_at(lambda c: c.columns.forces, right, jnp.zeros_like(column))
+        if self.fault == "white noise that changes with the positions":
+            white = partition.sum(0.1 * self.inner.atom_levels(outputs.raw, graph) ** 2)
+            return eqx.tree_at(lambda c: c.diagonal.energy, right, white)
+        if self.fault == "energies and forces scaled separately":
+            return eqx.tree_at(lambda c: c.columns.energy, right, 1.3 * right.columns.energy)
+        return right
+
+    def initialised(self, energy_rmse: float, force_rmse: float, atoms: float = 1.0) -> "UnevenNoise":
+        return UnevenNoise(inner=self.inner.initialised(energy_rmse, force_rmse, atoms), fault=self.fault)
+
+
+DISTANT = "distant copies|distant molecule|distant molecules"
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [
+        ("sum inside the softplus", DISTANT),
+        ("mean over atoms", DISTANT),
+        ("grows faster than the size", DISTANT),
+        ("force noise from the whole structure", DISTANT),
+        ("force noise from the mean of the structure", DISTANT),
+        ("root of the sum of squares", "not the derivative"),
+        ("sign of the column", "not the derivative"),
+        ("no column for forces", "not the derivative"),
+        ("white noise that changes with the positions", "not the derivative"),
+        ("energies and forces scaled separately", "not the derivative"),
+    ],
+)
+def test_the_kit_finds_noise_that_is_not_size_consistent_or_not_coherent(fault: str, complaint: str) -> None:
+    with pytest.raises(AssertionError, match=complaint):
+        check_distant_and_derivatives(UnevenNoise(inner=LocalNoise.Config().build(), fault=fault))
+
+
+def test_the_kit_passes_local_noise_without_such_a_fault() -> None:
+    check_distant_and_derivatives(UnevenNoise(inner=LocalNoise.Config().build(), fault="none"))
+
+
+def check_distant_and_derivatives(noise: AbstractNoise) -> None:
+    with jax.enable_x64(True):
+        for check in (check_size_consistency, check_coherent):
+            check(cast_floats(noise, "float64"), "float64", key=jax.random.key(0))

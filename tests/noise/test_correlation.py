@@ -30,12 +30,15 @@ def test_its_curvature_is_gamma_where_lengths_are_the_same() -> None:
         assert 2 * (1 - found) / step**2 == pytest.approx(gamma[0, atom], rel=1e-5)
 
 
-def test_where_lengths_change_with_positions_its_curvature_is_larger_than_gamma() -> None:
-    """By (D/2) Σ_j (∂ ln ℓ_j)²: what the module says that forces do not have."""
-    step, gamma, slopes = 1e-4, np.array([0.5, 2.0, 7.0, 1.0]), np.array([0.3, -0.2, 0.5, 0.1])
-    moved = np.zeros((4, 3))
-    moved[2, 1] = step
-    pair = np.stack([POSITIONS[0] - moved / 2, POSITIONS[0] + moved / 2])
-    lengths = gamma**-0.5 * np.exp(np.outer([-step / 2, step / 2], slopes))
-    found = correlation(pair, lengths**-2)[0, 1]
-    assert 2 * (1 - found) / step**2 == pytest.approx(gamma[2] + 1.5 * (slopes**2).sum(), rel=1e-5)
+def test_atoms_that_do_not_move_do_not_decorrelate_the_rest() -> None:
+    """The variance of a difference, 2ρ²(1 − R), with γ_i = ω_i²/ρ², is the same beside distant copies."""
+    small = POSITIONS[:2]
+    omega = np.array([[0.1, 0.2, 0.3, 0.4], [0.15, 0.25, 0.2, 0.35]])
+
+    def variance(positions: np.ndarray, level: float, omega: np.ndarray) -> float:
+        return 2 * level**2 * (1 - correlation(positions, (omega / level) ** 2)[0, 1])
+
+    alone = variance(small, 10.0, omega)
+    still = np.repeat(POSITIONS[2:3] + 40.0, 2, axis=0)
+    together = variance(np.concatenate([small, still], 1), 20.0, np.concatenate([omega, 2 * omega[::-1]], 1))
+    np.testing.assert_allclose(together, alone, rtol=0.01)
