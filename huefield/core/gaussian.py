@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from huefield.core.balance import RigidMotions
 from huefield.core.lowrank import atomwise_log_prob, log_density, observe_scalar, safe_divide, safe_sqrt
 from huefield.core.observable import Observable, ObservableDistribution
 from huefield.core.strain import upper_mirrored
@@ -94,36 +95,45 @@ class Gaussian(eqx.Module):
             dense += factor.T @ factor
         return dense
 
-    def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
-        """One draw of energies and forces that are consistent with each other; structures are drawn independently."""
-        return self._draw(key)
+    def sample(self, *, key: Key[Array, ""], rigid: RigidMotions | None = None) -> EnergyForces:
+        """One draw of energies and forces that are consistent with each other; structures are drawn independently.
+
+        Args:
+            key: of the random numbers.
+            rigid: the rigid motions of the structures. With them, forces differ from the mean by no net force and no
+                net torque (:mod:`huefield.core.balance`).
+        """
+        return self._draw(key, rigid)
 
     @eqx.filter_jit
-    def _draw(self, key: Key[Array, ""]) -> EnergyForces:
-        energy_key, forces_key, latent_key, strain_key = _keys(key)
-        columns = self.columns
-        latent = jax.random.normal(latent_key, columns.energy.shape, columns.energy.dtype)
+    def _draw(self, key: Key[Array, ""], rigid: RigidMotions | None) -> EnergyForces:
+        keys, columns = _keys(key), self.columns
+        latent = jax.random.normal(keys[2], columns.energy.shape, columns.energy.dtype)
         shared = EnergyForces(
             jnp.sum(columns.energy * latent, axis=0),
             self._combine(columns.forces, latent),
             _mixed(columns.strain, latent),
         )
-        part_keys = [energy_key, forces_key, strain_key][: len(jax.tree.leaves(self.mean))]
-        keys = jax.tree.unflatten(jax.tree.structure(self.mean), part_keys)
+        part_keys = [keys[0], keys[1], keys[3]][: len(jax.tree.leaves(self.mean))]
+        own_keys = jax.tree.unflatten(jax.tree.structure(self.mean), part_keys)
 
-        def draw(mean: Array, var: Array, common: Array, part_key: Key[Array, ""]) -> Array:
-            return mean + safe_sqrt(var) * jax.random.normal(part_key, mean.shape, mean.dtype) + common
+        def draw(var: Array, common: Array, own: Key[Array, ""]) -> Array:
+            return safe_sqrt(var) * jax.random.normal(own, var.shape, var.dtype) + common
 
-        drawn = jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
+        error = jax.tree.map(draw, self.diagonal, shared, own_keys)
+        if rigid is not None:
+            # All of it: factors of a calibration that differ between atoms give a net force to columns, too.
+            error = replace(error, forces=rigid.removed_from(error.forces, self.diagonal.forces))
+        drawn = jax.tree.map(jnp.add, self.mean, error)
         return drawn if drawn.strain is None else replace(drawn, strain=upper_mirrored(drawn.strain))
 
-    def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
-        """``count`` independent draws."""
-        return EnergyForcesStack.stacked(self._draws(jax.random.split(key, int(count))))
+    def samples(self, count: int, *, key: Key[Array, ""], rigid: RigidMotions | None = None) -> EnergyForcesStack:
+        """``count`` independent draws; arguments as of :meth:`sample`."""
+        return EnergyForcesStack.stacked(self._draws(jax.random.split(key, int(count)), rigid))
 
     @eqx.filter_jit
-    def _draws(self, keys: Key[Array, " n"]) -> EnergyForces:
-        return jax.vmap(self._draw)(keys)
+    def _draws(self, keys: Key[Array, " n"], rigid: RigidMotions | None) -> EnergyForces:
+        return jax.vmap(lambda key: self._draw(key, rigid))(keys)
 
     def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
         """The distribution conditional on energies, those of the structures that the mask keeps.
@@ -165,14 +175,27 @@ class Gaussian(eqx.Module):
             partition=self.partition,
         )
 
-    def log_prob(self, labels: Labels) -> Float[Array, " S"]:
+    def log_prob(self, labels: Labels, *, rigid: RigidMotions | None = None) -> Float[Array, " S"]:
         """Exact log density of the observed values of each structure, linear in the number of atoms.
 
         p(E, F) = p(E) p(F | E): the first factor is a scalar density, the second has no zero on its diagonal even if
         the energy has one, as in the colored model. A structure without observed values gives 0.
+
+        Args:
+            labels: the observed values.
+            rigid: the rigid motions of the structures. With them, the density is that of the other components, given
+                the net force and the net torque of the labels, usually none: log p(E, F) − log p(Qᵀ F)
+                (:mod:`huefield.core.balance`). Only for structures with the forces on all atoms observed.
         """
         self._require_density(labels)
-        return self._density(labels)
+        return self._density(labels) if rigid is None else self._density(labels) - self._rigid_density(labels, rigid)
+
+    @eqx.filter_jit
+    def _rigid_density(self, labels: Labels, rigid: RigidMotions) -> Float[Array, " S"]:
+        """Log density of the rigid components of forces; 0 where forces are missing."""
+        residual = jnp.where(labels.forces_mask[:, None], labels.forces - self.mean.forces, 0.0)
+        missing = self.partition.sum((~labels.forces_mask).astype(residual.dtype))
+        return jnp.where(missing > 0, 0.0, rigid.log_prob(residual, self.diagonal.forces, self.columns.forces))
 
     @eqx.filter_jit
     def _density(self, labels: Labels) -> Float[Array, " S"]:
