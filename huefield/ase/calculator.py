@@ -142,7 +142,9 @@ class Calculator(AseCalculator):
         self.tell_of_limits(given)
         structure = structure_of(given)
         prediction = self.evaluator.prediction(structure)
-        found = JointDistribution(prediction.distribution, structure, float(prediction.energy_offset[0]))
+        found = JointDistribution(
+            prediction.distribution, structure, float(prediction.energy_offset[0]), self.ensemble.tails.joint
+        )
         self._warn_of_energies(
             np.sqrt(found.linear(np.zeros((1, len(structure), 3)), [1.0]).covariance[0]), [structure]
         )

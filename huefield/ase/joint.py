@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from huefield.core import Gaussian
+from huefield.core import Gaussian, RigidMotions
 from huefield.core.observable import Observable
 from huefield.core.rigid import rotations
 from huefield.core.structure import Structure
@@ -59,9 +59,9 @@ class LinearEstimate:
 class JointDistribution:
     """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure.
 
-    For an uncalibrated model with colored noise, or one calibrated with the method ``gamma``, energies and forces of a
-    sample belong to one energy surface. Other calibrations scale the variances of energies and forces separately: each
-    entry then has its calibrated variance, but energies and forces of a sample no longer belong together.
+    With local or colored noise, uncalibrated or calibrated with the method ``coherent``, energies and forces of a sample
+    belong to one energy surface. Other calibrations scale the variances of energies and forces separately: each entry
+    then has its calibrated variance, but energies and forces of a sample no longer belong together.
     """
 
     gaussian: Gaussian
@@ -69,6 +69,8 @@ class JointDistribution:
     structure: Structure
     energy_offset: float
     """Mean total energy less the mean of the Gaussian [eV]."""
+    dof: float | None = None
+    """Degrees of freedom of samples, which follow a Student t distribution with this covariance; None for normal."""
 
     def __repr__(self) -> str:
         variances = np.diag(self.covariance)
@@ -93,12 +95,22 @@ class JointDistribution:
         """Covariance of (E, F_1x, F_1y, ...), 1 + 3N rows and columns."""
         return self.gaussian.covariance(0)
 
-    def samples(self, count: int, *, seed: int) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n N 3"]]:
-        """Draw energies and forces jointly."""
+    def samples(
+        self, count: int, *, seed: int, balanced: bool = True
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n N 3"]]:
+        """Draw energies and forces jointly.
+
+        Args:
+            count: number of draws.
+            seed: of the random numbers.
+            balanced: whether forces have no net force and, without periodic directions, no net torque, as true forces;
+                otherwise they have the covariance of this distribution also in these directions.
+        """
         if count < 1:
             raise HuefieldError(f"count must be at least 1, but is {count}")
         with self._precision():
-            drawn = self.gaussian.samples(count, key=jax.random.key(seed))
+            rigid = self._rigid_motions() if balanced else None
+            drawn = self.gaussian.samples(count, key=jax.random.key(seed), rigid=rigid, dof=self.dof)
         return np.asarray(drawn.energy, float)[:, 0] + self.energy_offset, np.asarray(drawn.forces, float)
 
     def force_along(self, direction: ArrayLike) -> LinearEstimate:
@@ -138,6 +150,10 @@ class JointDistribution:
             found = self.gaussian.linear(observable)
         mean, noise, spread = (np.asarray(e[0], float) for e in (found.mean, found.aleatoric_cov, found.epistemic_cov))
         return LinearEstimate(mean + offset, noise, spread, unit)
+
+    def _rigid_motions(self) -> RigidMotions:
+        periodic = np.array([self.structure.pbc.any()])
+        return RigidMotions.of(self.structure.positions, self.gaussian.partition, periodic)
 
     def _precision(self) -> AbstractContextManager[None]:
         """Use the precision of the Gaussian, whatever JAX is set to."""

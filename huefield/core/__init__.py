@@ -1,5 +1,6 @@
 """Value objects and the joint energy–force Gaussian; no other part of huefield is needed."""
 
+from huefield.core.balance import RigidMotions as RigidMotions
 from huefield.core.gaussian import Gaussian as Gaussian
 from huefield.core.gaussian import mixture as mixture
 from huefield.core.neighbours import Neighbours as Neighbours

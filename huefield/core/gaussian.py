@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from huefield.core.balance import RigidMotions
 from huefield.core.lowrank import DensityTerms, atomwise_terms, observe_scalar, safe_divide, safe_sqrt
 from huefield.core.observable import Observable, ObservableDistribution
 from huefield.core.strain import upper_mirrored
@@ -95,36 +96,63 @@ class Gaussian(eqx.Module):
             dense += factor.T @ factor
         return dense
 
-    def sample(self, *, key: Key[Array, ""]) -> EnergyForces:
-        """One draw of energies and forces that are consistent with each other; structures are drawn independently."""
-        return self._draw(key)
+    def sample(
+        self, *, key: Key[Array, ""], rigid: RigidMotions | None = None, dof: float | None = None
+    ) -> EnergyForces:
+        """One draw of energies and forces that are consistent with each other; structures are drawn independently.
+
+        Args:
+            key: of the random numbers.
+            rigid: the rigid motions of the structures. With them, forces differ from the mean by no net force and no
+                net torque (:mod:`huefield.core.balance`).
+            dof: degrees of freedom of the Student t distribution with this covariance: errors of a structure times a
+                random number, the same for all of them (:mod:`huefield.core.tails`). None for the Gaussian.
+        """
+        return self._draw(key, rigid, dof)
 
     @eqx.filter_jit
-    def _draw(self, key: Key[Array, ""]) -> EnergyForces:
-        energy_key, forces_key, latent_key, strain_key = _keys(key)
-        columns = self.columns
-        latent = jax.random.normal(latent_key, columns.energy.shape, columns.energy.dtype)
+    def _draw(self, key: Key[Array, ""], rigid: RigidMotions | None, dof: float | None) -> EnergyForces:
+        keys, columns = _keys(key), self.columns
+        latent = jax.random.normal(keys[2], columns.energy.shape, columns.energy.dtype)
         shared = EnergyForces(
             jnp.sum(columns.energy * latent, axis=0),
             self._combine(columns.forces, latent),
             _mixed(columns.strain, latent),
         )
-        part_keys = [energy_key, forces_key, strain_key][: len(jax.tree.leaves(self.mean))]
-        keys = jax.tree.unflatten(jax.tree.structure(self.mean), part_keys)
+        part_keys = [keys[0], keys[1], keys[3]][: len(jax.tree.leaves(self.mean))]
+        own_keys = jax.tree.unflatten(jax.tree.structure(self.mean), part_keys)
 
-        def draw(mean: Array, var: Array, common: Array, part_key: Key[Array, ""]) -> Array:
-            return mean + safe_sqrt(var) * jax.random.normal(part_key, mean.shape, mean.dtype) + common
+        def draw(var: Array, common: Array, own: Key[Array, ""]) -> Array:
+            return safe_sqrt(var) * jax.random.normal(own, var.shape, var.dtype) + common
 
-        drawn = jax.tree.map(draw, self.mean, self.diagonal, shared, keys)
+        error = jax.tree.map(draw, self.diagonal, shared, own_keys)
+        if rigid is not None:
+            # All of it: factors of a calibration that differ between atoms give a net force to columns, too.
+            error = replace(error, forces=rigid.removed_from(error.forces, self.diagonal.forces))
+        if dof is not None:
+            error = self._with_tails(error, jax.random.fold_in(key, 4), dof)
+        drawn = jax.tree.map(jnp.add, self.mean, error)
         return drawn if drawn.strain is None else replace(drawn, strain=upper_mirrored(drawn.strain))
 
-    def samples(self, count: int, *, key: Key[Array, ""]) -> EnergyForcesStack:
-        """``count`` independent draws."""
-        return EnergyForcesStack.stacked(self._draws(jax.random.split(key, int(count))))
+    def _with_tails(self, error: EnergyForces, key: Key[Array, ""], dof: float) -> EnergyForces:
+        """Errors times √((ν − 2)/χ²_ν), one random number for each structure: variances stay the same."""
+        chi_squared = 2.0 * jax.random.gamma(key, 0.5 * dof, error.energy.shape, error.energy.dtype)
+        scale = jnp.sqrt((dof - 2.0) / chi_squared)
+        return EnergyForces(
+            scale * error.energy,
+            self.partition.spread(scale)[:, None] * error.forces,
+            None if error.strain is None else scale[:, None, None] * error.strain,
+        )
+
+    def samples(
+        self, count: int, *, key: Key[Array, ""], rigid: RigidMotions | None = None, dof: float | None = None
+    ) -> EnergyForcesStack:
+        """``count`` independent draws; arguments as of :meth:`sample`."""
+        return EnergyForcesStack.stacked(self._draws(jax.random.split(key, int(count)), rigid, dof))
 
     @eqx.filter_jit
-    def _draws(self, keys: Key[Array, " n"]) -> EnergyForces:
-        return jax.vmap(self._draw)(keys)
+    def _draws(self, keys: Key[Array, " n"], rigid: RigidMotions | None, dof: float | None) -> EnergyForces:
+        return jax.vmap(lambda key: self._draw(key, rigid, dof))(keys)
 
     def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
         """The distribution conditional on energies, those of the structures that the mask keeps.
@@ -166,7 +194,9 @@ class Gaussian(eqx.Module):
             partition=self.partition,
         )
 
-    def log_prob(self, labels: Labels, dof: float | None = None) -> Float[Array, " S"]:
+    def log_prob(
+        self, labels: Labels, dof: float | None = None, *, rigid: RigidMotions | None = None
+    ) -> Float[Array, " S"]:
         """Exact log density of the observed values of each structure, linear in the number of atoms.
 
         A structure without observed values gives 0.
@@ -174,8 +204,17 @@ class Gaussian(eqx.Module):
         Args:
             labels: the observed values.
             dof: degrees of freedom of the Student t distribution with this covariance; None for the Gaussian.
+            rigid: the rigid motions of the structures. With them, the density is that of the other components, given
+                the net force and the net torque of the labels, usually none: log p(E, F) − log p(Qᵀ F)
+                (:mod:`huefield.core.balance`). Only for structures with the forces on all atoms observed, and only for
+                the Gaussian.
         """
-        return joint_log_density(*self.density_terms(labels), dof)
+        density = joint_log_density(*self.density_terms(labels), dof)
+        if rigid is None:
+            return density
+        if dof is not None:
+            raise ValueError("the density without rigid motions is that of a Gaussian: give dof or rigid, not both")
+        return density - self._rigid_density(labels, rigid)
 
     def density_terms(self, labels: Labels) -> DensityTerms:
         """The terms of the log density of each structure.
@@ -185,6 +224,13 @@ class Gaussian(eqx.Module):
         """
         self._require_density(labels)
         return self._density(labels)
+
+    @eqx.filter_jit
+    def _rigid_density(self, labels: Labels, rigid: RigidMotions) -> Float[Array, " S"]:
+        """Log density of the rigid components of forces; 0 where forces are missing."""
+        residual = jnp.where(labels.forces_mask[:, None], labels.forces - self.mean.forces, 0.0)
+        missing = self.partition.sum((~labels.forces_mask).astype(residual.dtype))
+        return jnp.where(missing > 0, 0.0, rigid.log_prob(residual, self.diagonal.forces, self.columns.forces))
 
     @eqx.filter_jit
     def _density(self, labels: Labels) -> DensityTerms:

@@ -214,7 +214,11 @@ class Ensemble(eqx.Module):
             factor,
         )
         calibration = self.calibration or EnergyForcesCalibration()
-        return Prediction(output.distribution, output.members, energies, volumes, calibration)
+        cells = np.zeros((len(volumes), 3, 3)) if graph.cells is None else np.asarray(graph.cells)
+        periodic = np.asarray(cells.any((1, 2)))
+        return Prediction(
+            output.distribution, output.members, energies, volumes, graph.positions, periodic, calibration
+        )
 
     @staticmethod
     def total_energies(

@@ -1,10 +1,13 @@
 """The prediction of an ensemble for a batch: totals, standard deviations, stress."""
 
-import equinox as eqx
-import numpy as np
-from jaxtyping import Array, Float
+from contextlib import AbstractContextManager
 
-from huefield.core import EnergyForces, EnergyForcesStack, Gaussian
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, RigidMotions
 from huefield.core.lowrank import safe_sqrt
 from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
 from huefield.support.errors import HuefieldError
@@ -14,8 +17,8 @@ class Prediction(eqx.Module):
     """The joint distribution of a batch, and the mean of each member.
 
     If the ensemble is calibrated, both are: members spread about their mean with the calibrated epistemic variance.
-    A calibration scales the variances of energies and forces separately, so that force noise is no longer the
-    derivative of energy noise (:class:`~huefield.model.joint_calibration.EnergyForcesCalibration`).
+    A coherent calibration keeps force noise the derivative of energy noise; others scale the variances of energies and
+    forces separately (:class:`~huefield.model.joint_calibration.EnergyForcesCalibration`).
     Everything called ``*_uncertainty*`` is a standard deviation, in eV, eV/Å or eV/Å³.
     """
 
@@ -27,6 +30,9 @@ class Prediction(eqx.Module):
     """Total energy of each member [eV], in double precision."""
     volumes: Float[np.ndarray, " S"]
     """Volume of each cell [Å³]; zero for a structure that has no stress."""
+    positions: Float[Array, "A D"]
+    periodic: Bool[np.ndarray, " S"]
+    """Whether a structure is periodic in some direction."""
     calibration: AbstractJointCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
     """The calibration that uncertainties contain already."""
 
@@ -90,6 +96,24 @@ class Prediction(eqx.Module):
         """Epistemic part: disagreement of members."""
         return safe_sqrt(self.distribution.epistemic_variance().forces)
 
+    def rigid_motions(self) -> RigidMotions:
+        """Motions of each structure as a whole, along which true forces have no component."""
+        with self._precision():
+            return RigidMotions.of(self.positions, self.distribution.partition, self.periodic)
+
+    def samples(self, count: int, *, key: Key[Array, ""], balanced: bool = True) -> EnergyForcesStack:
+        """Draw energies and forces jointly; energies as in the distribution.
+
+        Args:
+            count: number of draws.
+            key: of the random numbers.
+            balanced: whether forces have no net force and, without periodic directions, no net torque, as true forces;
+                otherwise they have the variances of the distribution also in these directions.
+        """
+        with self._precision():
+            rigid, dof = self.rigid_motions() if balanced else None, self.calibration.tails.joint
+            return self.distribution.samples(count, key=key, rigid=rigid, dof=dof)
+
     def energy_half_width(self, coverage: float) -> Float[Array, " S"]:
         """Half-widths of intervals that contain this share of energies."""
         return self.calibration.interval_widths(coverage)[0] * self.energy_uncertainty
@@ -112,6 +136,10 @@ class Prediction(eqx.Module):
     def stress_uncertainty_epistemic(self) -> Float[np.ndarray, "S 3 3"]:
         """Epistemic part: disagreement of members."""
         return self._root_per_volume(self.distribution.epistemic_variance())
+
+    def _precision(self) -> AbstractContextManager[None]:
+        """Use the precision of the distribution, whatever JAX is set to."""
+        return jax.enable_x64(self.distribution.mean.energy.dtype == np.float64)
 
     def _root_per_volume(self, variance: EnergyForces) -> Float[np.ndarray, "S 3 3"]:
         return self._per_volume(None if variance.strain is None else safe_sqrt(variance.strain))

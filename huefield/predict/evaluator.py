@@ -101,7 +101,10 @@ class Evaluator:
         """The joint distribution of energy and forces."""
         output: JointOutput = self._run(self._joint, structure, False)
         volumes = stress_volumes(structure.cell, structure.pbc)[None]
-        return self.ensemble.prediction(output, self._moving.at(structure).graph, volumes)
+        with self.ensemble.own_precision():
+            moved = self._moving.at(structure)
+            graph = eqx.tree_at(lambda g: g.positions, moved.graph, jnp.asarray(moved.positions, self.precision))
+        return self.ensemble.prediction(output, graph, volumes)
 
     def energy_covariance(self, structures: Sequence[Structure], *, match: bool = True) -> EnergyCovariance:
         """Energies of structures of the same atoms, with the covariance of their errors."""

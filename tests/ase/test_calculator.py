@@ -209,7 +209,7 @@ class TestDistribution:
 
     def test_observables_have_the_variance_of_samples(self, double: Calculator, atoms: Atoms) -> None:
         found = double.distribution(atoms)
-        energies, forces = found.samples(20_000, seed=1)
+        energies, forces = found.samples(20_000, seed=1, balanced=False)
         assert energies.mean() == pytest.approx(found.energy, abs=5 * energies.std() / 140)
         arms = atoms.positions - atoms.positions.mean(0)
         direction = np.random.default_rng(2).normal(size=arms.shape)
@@ -226,6 +226,22 @@ class TestDistribution:
             assert (np.abs(estimate.mean - sampled.mean(0)) < error).all(), name
             both = np.hypot(estimate.uncertainty_aleatoric, estimate.uncertainty_epistemic)
             np.testing.assert_allclose(both, estimate.uncertainty)
+
+    def test_sampled_forces_are_balanced(self, double: Calculator, atoms: Atoms) -> None:
+        energies, forces = double.distribution(atoms).samples(200, seed=1)
+        arms = atoms.positions - atoms.positions.mean(0)
+        np.testing.assert_allclose(forces.sum(1), 0, atol=1e-9)
+        np.testing.assert_allclose(np.cross(arms, forces).sum(1), 0, atol=1e-9)
+        free_energies, free = double.distribution(atoms).samples(200, seed=1, balanced=False)
+        np.testing.assert_array_equal(energies, free_energies)
+        assert forces.std() > 0.3 * free.std()
+        assert np.linalg.norm(free.sum(1), axis=1).mean() > free.std()
+
+    def test_a_crystal_has_a_torque_and_no_net_force(self, double: Calculator) -> None:
+        atoms = salt((2, 1, 1))
+        forces = double.distribution(atoms).samples(50, seed=1)[1]
+        np.testing.assert_allclose(forces.sum(1), 0, atol=1e-9)
+        assert np.abs(np.cross(atoms.positions, forces).sum(1)).max() > 0.1 * forces.std()
 
     def test_invalid_directions_are_refused(self, double: Calculator, atoms: Atoms) -> None:
         found = double.distribution(atoms)
