@@ -21,7 +21,7 @@ class Job:
     kind: Literal["train", "inference", "ensemble", "compile"]
     system: str
     features: int
-    noise: Literal["colored", "vanilla"] = "colored"
+    noise: Literal["colored", "local", "vanilla"] = "colored"
     """Noise model of our side; SchNetPack has none."""
 
     @property

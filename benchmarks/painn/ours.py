@@ -21,13 +21,14 @@ from huefield.core import Graph, Labels  # noqa: E402
 from huefield.core.structure import Structure  # noqa: E402
 from huefield.data.batches.batching import Batch, make_batch  # noqa: E402
 from huefield.model.ensemble import compiled_joint  # noqa: E402
-from huefield.noise import ColoredNoise, VanillaNoise  # noqa: E402
+from huefield.noise import ColoredNoise, LocalNoise, VanillaNoise  # noqa: E402
 from huefield.potentials import PaiNN  # noqa: E402
 from huefield.training.stages import NLLStage, SquaredErrorStage  # noqa: E402
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step  # noqa: E402
 
 Observed = tuple[Graph, Labels]
 OPTIMISER = OptimiserConfig()
+NOISE = {"colored": ColoredNoise.Config(gamma="atom"), "local": LocalNoise.Config(), "vanilla": VanillaNoise.Config()}
 
 
 def config_of(job: Job) -> ForceField.Config:
@@ -39,8 +40,7 @@ def config_of(job: Job) -> ForceField.Config:
         radial_functions=RADIAL_FUNCTIONS,
         cutoff_angstrom=CUTOFF_ANGSTROM,
     )
-    noise = ColoredNoise.Config(gamma="atom") if job.noise == "colored" else VanillaNoise.Config()
-    return ForceField.Config(potential=potential, noise=noise)
+    return ForceField.Config(potential=potential, noise=NOISE[job.noise])
 
 
 def batch_of(structures: list[System]) -> Batch:
@@ -60,7 +60,7 @@ class Training:
     """Steps on one batch, each from where the last one ended; the old state's memory is given back to the program."""
 
     def __init__(self, job: Job, batch: Batch) -> None:
-        stage = NLLStage(steps=1000) if job.noise == "colored" else SquaredErrorStage(steps=1000)
+        stage = SquaredErrorStage(steps=1000) if job.noise == "vanilla" else NLLStage(steps=1000)
 
         def one(observed: Observed, state: MemberState) -> tuple[MemberState, StepMetrics]:
             graph, labels = observed
