@@ -60,8 +60,8 @@ class JointDistribution:
     """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure.
 
     With local or colored noise, uncalibrated or calibrated with the method ``coherent``, energies and forces of a
-    sample belong to one energy surface. Other calibrations scale the variances of energies and forces separately: each entry
-    then has its calibrated variance, but energies and forces of a sample no longer belong together.
+    sample belong to one energy surface. Other calibrations scale the variances of energies and forces separately: each
+    entry then has its calibrated variance, but energies and forces of a sample no longer belong together.
     """
 
     gaussian: Gaussian
