@@ -21,11 +21,11 @@ def check_ensemble(ensemble: Ensemble, structures: Sequence[Structure], *, relat
     cutoff_angstrom = double.members.potential.atomic_config.cutoff_angstrom
 
     def predict(given: Sequence[Structure]) -> Gaussian:
-        with double.own_precision():
-            return double.predict(graph_of(given, cutoff_angstrom)).distribution
+        return double.predict(graph_of(given, cutoff_angstrom)).distribution
 
-    for structure in structures:
-        check_distant_copies(predict, structure, relative)
-        check_coherence(predict, structure, 100 * relative)
-    for first, second in pairwise(structures):
-        check_distant_parts(predict, first, second, relative)
+    with double.own_precision():
+        for structure in structures:
+            check_distant_copies(predict, structure, relative)
+            check_coherence(predict, structure, 100 * relative)
+        for first, second in pairwise(structures):
+            check_distant_parts(predict, first, second, relative)

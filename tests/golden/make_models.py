@@ -11,25 +11,28 @@ import jax
 
 from huefield import Ensemble, ForceField, save
 from huefield.data import toy_graph
-from huefield.model import EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration
+from huefield.model import CoherentCalibration, EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration, Tails
 
 FOLDER = Path(__file__).parent
-CONFIG = {
-    "potential": {"kind": "mlp", "width": 4, "depth": 1},
-    "noise": {"kind": "colored", "gamma": "atom", "channels": 2},
-}
+POTENTIAL = {"kind": "mlp", "width": 4, "depth": 1}
+COLORED = {"kind": "colored", "gamma": "atom", "channels": 2}
+NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}}
 CALIBRATIONS = {
     "1": None,
     "2": EnergyForcesCalibration(
         energy=ScaleCalibration(factor=2.5),
         forces=IsotonicCalibration(variances=(0.5, 1.0, 4.0), calibrated=(0.2, 0.3, 6.0), outside="ratio"),
     ),
+    "3": CoherentCalibration(
+        noise=2.5, energy_diagonal=3.0, force_diagonal=0.4, spread=1.7, tails=Tails(energy=4.0, forces=3.0, joint=5.0)
+    ),
 }
 
 if __name__ == "__main__":
     version = sys.argv[1]
     with jax.enable_x64(True):
-        built = Ensemble.build(ForceField.Config.model_validate(CONFIG), 2, key=jax.random.key(1))
+        config = {"potential": POTENTIAL, "noise": NOISES[version]}
+        built = Ensemble.build(ForceField.Config.model_validate(config), 2, key=jax.random.key(1))
         ensemble = built.with_calibration(CALIBRATIONS[version])
         save(ensemble, FOLDER / f"model-v{version}.safetensors")
         prediction = ensemble.predict(toy_graph([-0.7, 0.1, 0.9]))

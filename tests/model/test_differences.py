@@ -14,7 +14,7 @@ from huefield.model.calibration import ONE_SIGMA, ConformalCalibration, ScaleCal
 from huefield.model.differences import EnergyCovariance
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration
 from huefield.support.errors import NoPredictionError
 from tests.potentials.painn_cases import molecule, randomised
 from tests.training.helpers import POTENTIAL
@@ -97,6 +97,8 @@ NOISES: dict[str, dict[str, object]] = {
     "colored": {"kind": "colored", "gamma": "global"},
     "atom": {"kind": "colored", "gamma": "atom"},
     "force": {"kind": "colored", "gamma": "force"},
+    "local": {"kind": "local"},
+    "local white": {"kind": "local_white"},
 }
 
 
@@ -147,6 +149,25 @@ def test_calibration_scales_all_of_it(colored: Ensemble) -> None:
     np.testing.assert_allclose(after.total, 4.0 * before.total, rtol=1e-6)
     np.testing.assert_allclose(after.energy, before.energy)
     np.testing.assert_allclose(np.var(after.members, axis=0), 4.0 * np.var(before.members, axis=0), rtol=1e-6)
+
+
+def test_a_coherent_calibration_scales_each_part(colored: Ensemble) -> None:
+    calibration = CoherentCalibration(noise=4.0, spread=9.0)
+    before, after = (each.energy_covariance(path(3)) for each in (colored, colored.with_calibration(calibration)))
+    np.testing.assert_allclose(after.aleatoric, 4.0 * before.aleatoric, rtol=1e-9)
+    np.testing.assert_allclose(after.epistemic, 9.0 * before.epistemic, rtol=1e-9)
+    np.testing.assert_allclose(np.var(after.members, axis=0), np.diag(after.epistemic), rtol=1e-9)
+    np.testing.assert_allclose(after.energy, before.energy)
+
+
+def test_members_that_agree_on_a_difference_still_agree_after_a_coherent_calibration(colored: Ensemble) -> None:
+    """They disagree on energies by constants. A curve for variances of energies would bring the noise in between."""
+    calibration = CoherentCalibration(noise=4.0, spread=9.0)
+    terms = colored.with_calibration(calibration).energy_terms(path(3))
+    found = replace(terms, members=terms.members[:1] + np.array([[0.0], [0.1], [0.3]])).covariance()
+    assert np.sqrt(np.diag(found.epistemic)) == pytest.approx(3 * np.std([0.0, 0.1, 0.3]), rel=1e-9)
+    assert found.difference(0, 2).uncertainty_epistemic < 1e-7
+    assert found.difference(0, 2).uncertainty_aleatoric > 1e-3
 
 
 def test_other_atoms_have_no_common_error(colored: Ensemble) -> None:

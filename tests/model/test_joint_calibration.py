@@ -8,18 +8,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import norm, t
 
 import huefield
-from huefield.core import EnergyForces, Graph, Observable
+from huefield.core import EnergyForces, Graph, Observable, Scaling
 from huefield.core.structure import Structure
 from huefield.data.batches.batching import BatchShape, make_batch
 from huefield.data.readers.ase_files import AseReader
 from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import (
+    AbstractJointCalibration,
+    CoherentCalibration,
+    EnergyForcesCalibration,
+    Tails,
+)
 from huefield.model.modelfile import ModelFileError
+from tests.potentials.painn_cases import LOCAL, randomised
 from tests.training.helpers import POTENTIAL as ANY_ELEMENTS
 from tests.training.helpers import waters
 
@@ -47,7 +53,7 @@ def ensemble() -> Ensemble:
 
 def test_the_covariance_is_scaled_from_both_sides(ensemble: Ensemble, graph: Graph) -> None:
     before, after = ensemble(graph), ensemble.with_calibration(BOTH)(graph)
-    factors = BOTH.factors(before)
+    factors = BOTH.scaling(before).columns
     atoms = before.partition.atoms_of(1)
     roots = np.sqrt(np.append(factors.energy[1], np.asarray(factors.forces)[atoms]))
     expected = roots[:, None] * before.covariance(1) * roots
@@ -126,7 +132,7 @@ def test_zero_variances_have_the_factor_one() -> None:
     noiseless = ForceField.Config.model_validate({"potential": POTENTIAL, "noise": {"kind": "vanilla"}})
     single = Ensemble.build(noiseless, 1, key=jax.random.key(0))
     graph = make_batch(structures(1), CUTOFF, [BatchShape(1, 4, 4)]).graph
-    factors = BOTH.factors(single(graph))
+    factors = BOTH.scaling(single(graph)).columns
     assert np.all(np.asarray(factors.energy) == 1)
     assert np.all(np.asarray(factors.forces) == 1)
 
@@ -176,4 +182,73 @@ def test_energies_of_atoms_and_calibration_do_not_lose_each_other(ensemble: Ense
 def test_scaled_leaves_what_has_the_factor_one(ensemble: Ensemble, graph: Graph) -> None:
     before = ensemble(graph)
     ones = EnergyForces(jnp.ones(4), jnp.ones_like(before.mean.forces))
-    assert eqx.tree_equal(before.scaled(ones), before)
+    assert eqx.tree_equal(before.scaled(Scaling.of_all(ones)), before)
+
+
+COHERENT = CoherentCalibration(
+    noise=0.3, energy_diagonal=2.0, force_diagonal=5.0, spread=9.0, tails=Tails(energy=4.0, forces=3.0, joint=5.0)
+)
+STEP = 1e-4
+
+
+@pytest.fixture(scope="module")
+def local() -> Ensemble:
+    """In double precision, for finite differences."""
+    config = ForceField.Config.model_validate({"potential": POTENTIAL, "noise": LOCAL})
+    with jax.enable_x64(True):
+        return randomised(Ensemble.build(config, 2, key=jax.random.key(1)))
+
+
+def displaced(structure: Structure) -> list[Structure]:
+    """The structure, and each coordinate moved up and down: one batch, and so one compiled program."""
+    steps = [sign * STEP * step.reshape(-1, 3) for step in np.eye(3 * len(structure)) for sign in (1, -1)]
+    return [structure, *(replace(structure, positions=structure.positions + step) for step in steps)]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(("calibration", "holds"), [(COHERENT, True), (BOTH, False)], ids=["coherent", "separate"])
+def test_the_gradient_of_an_energy_error_bar_is_its_covariance_with_forces(
+    local: Ensemble, calibration: AbstractJointCalibration, holds: bool
+) -> None:
+    """∇σ_E = −Cov(E, F)/σ_E, after a calibration that is coherent and not after others."""
+    predict = local.with_calibration(calibration).predict
+    found = predict(make_batch(displaced(structures(1)[0]), CUTOFF, ()).graph)
+    deviation = np.asarray(found.energy_uncertainty)
+    gradient = (deviation[1:19:2] - deviation[2:20:2]) / (2 * STEP)
+    expected = -found.distribution.covariance(0)[0, 1:] / deviation[0]
+    assert np.allclose(gradient, expected, rtol=1e-5, atol=1e-8) == holds
+    assert calibration.is_coherent == holds
+    assert np.abs(expected).max() > 1e-3
+
+
+@pytest.mark.usefixtures("x64")
+def test_each_part_has_its_factor(local: Ensemble) -> None:
+    graph = make_batch(structures(1), CUTOFF, ()).graph
+    before, after = local(graph), local.with_calibration(COHERENT)(graph)
+    parts = {
+        "noise": lambda g: g.aleatoric.energy[:, 0, None] * g.aleatoric.forces[:, 0],
+        "force_diagonal": lambda g: g.diagonal.forces[:3],
+        "spread": lambda g: g.epistemic.energy[:, 0, None] * g.epistemic.forces[:, 0],
+    }
+    for name, part in parts.items():
+        np.testing.assert_allclose(part(after), getattr(COHERENT, name) * part(before), rtol=1e-12)
+    assert eqx.tree_equal(after.mean, before.mean)
+    assert eqx.tree_equal(local.with_calibration(CoherentCalibration())(graph), before)
+
+
+@pytest.mark.usefixtures("x64")
+def test_intervals_of_a_coherent_calibration_have_its_tails(local: Ensemble) -> None:
+    """Half-widths are quantiles of t distributions with the variances of the prediction."""
+    found = local.with_calibration(COHERENT).predict(make_batch(structures(1), CUTOFF, ()).graph)
+    for name, dof in (("energy", 4.0), ("forces", 3.0)):
+        deviation = np.asarray(getattr(found, f"{name}_uncertainty"))
+        expected = t.ppf(0.95, dof) * np.sqrt((dof - 2) / dof) * deviation
+        np.testing.assert_allclose(getattr(found, f"{name}_half_width")(0.9), expected, rtol=1e-6)
+    assert COHERENT.difference_width(0.9) == COHERENT.interval_widths(0.9)[0]
+    assert (COHERENT.difference_scale, COHERENT.largest_coverage) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("dof", [2.0, float("nan"), float("inf")])
+def test_tails_need_a_variance(dof: float) -> None:
+    with pytest.raises(ValueError, match=r"energy\n.*(greater than or equal to 2\.05|finite number)"):
+        Tails(energy=dof)

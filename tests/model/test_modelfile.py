@@ -23,9 +23,17 @@ import huefield
 from huefield import Ensemble, ForceField
 from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Partition
 from huefield.data import toy_graph
-from huefield.model import modelfile
+from huefield.model import CoherentCalibration, EnergyForcesCalibration, ScaleCalibration, Tails, modelfile
 from huefield.model.modelfile import ModelFileError, open_model
-from huefield.noise import AbstractNoise, ColoredNoise, Covariance, VanillaNoise, WhiteNoise
+from huefield.noise import (
+    AbstractNoise,
+    ColoredNoise,
+    Covariance,
+    LocalNoise,
+    LocalWhiteNoise,
+    VanillaNoise,
+    WhiteNoise,
+)
 from huefield.potentials import MLPPotential
 from huefield.support.config import FrozenConfig
 from huefield.support.tensorfile import format_file
@@ -35,6 +43,8 @@ NOISES = {
     "vanilla": VanillaNoise.Config(),
     "white": WhiteNoise.Config(pooling=True, energy_floor_ev=3e-5),
     "colored": ColoredNoise.Config(gamma="element"),
+    "local": LocalNoise.Config(floor_ev=1e-4),
+    "local white": LocalWhiteNoise.Config(),
     "colored atom channels": ColoredNoise.Config(gamma="atom", channels=2, floor_ev=0.01),
 }
 WEIGHT = "potential.network.layers.0.weight"
@@ -153,6 +163,29 @@ class TestRoundTrip:
         np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
         np.testing.assert_allclose(prediction.energy_uncertainty, expected["energy_uncertainty"], rtol=1e-6)
         np.testing.assert_allclose(prediction.forces_uncertainty, expected["forces_uncertainty"], rtol=1e-6)
+
+    def test_a_coherent_calibration_is_format_version_3(self, tmp_path: Path) -> None:
+        calibration = CoherentCalibration(noise=2.0, spread=3.0, tails=Tails(energy=4.0, joint=6.5))
+        path, plain = tmp_path / "coherent.hue", random_ensemble(NOISES["local"])
+        calibrated = plain.with_calibration(calibration)
+        huefield.save(calibrated, path)
+        assert header_of(path.read_bytes())["__metadata__"]["format_version"] == "3"
+        loaded = huefield.load(path)
+        assert loaded.calibration == calibration
+        assert loaded.tails == Tails(energy=4.0, joint=6.5)
+        assert bits(loaded.predict(small_graph())) == bits(calibrated.predict(small_graph()))
+
+    def test_a_calibration_of_version_2_has_no_kind(self, tiny: Path) -> None:
+        """It was written before there were coherent ones."""
+        ensemble = huefield.load(tiny)
+        forge(tiny, metadata={"format_version": "2", "calibration": '{"forces": {"kind": "scale", "factor": 4.0}}'})
+        loaded, calibration = huefield.load(tiny), EnergyForcesCalibration(forces=ScaleCalibration(factor=4.0))
+        assert loaded.calibration == calibration
+        found, plain = (each.predict(toy_graph([0.3])) for each in (loaded, ensemble))
+        np.testing.assert_allclose(found.forces_uncertainty, 2 * np.asarray(plain.forces_uncertainty), rtol=1e-6)
+        assert bits(found.energy_uncertainty) == bits(plain.energy_uncertainty)
+        huefield.save(loaded, tiny)
+        assert header_of(tiny.read_bytes())["__metadata__"]["format_version"] == "2"
 
     def test_arrays_without_elements_of_older_versions_are_ignored(self, tiny: Path, tmp_path: Path) -> None:
         """PaiNN had a readout of vectors, of which no noise model asked for any."""
@@ -312,7 +345,7 @@ class TestUnknownContent:
 
     def test_newer_format_names_both_versions(self, tiny: Path) -> None:
         forge(tiny, metadata={"format_version": "7", "huefield": "9.8.7"})
-        versions = rf"format version 7 is newer than this huefield \({huefield.__version__}\) can read \(2\)"
+        versions = rf"format version 7 is newer than this huefield \({huefield.__version__}\) can read \(3\)"
         with refused(tiny, rf"{versions}; it was written by huefield 9\.8\.7: upgrade"):
             huefield.load(tiny)
 

@@ -18,7 +18,7 @@ from huefield.core.structure import Structure
 from huefield.data.batches.batching import Batch, BatchShape, make_batch
 from huefield.data.bundled.sets import load_bundled
 from huefield.model.forcefield import ForceField
-from huefield.noise import ColoredNoise
+from huefield.noise import ColoredNoise, LocalNoise
 from huefield.potentials import PaiNN, differentiate
 from huefield.training.likelihoods import marginal_nll, structure_mean
 
@@ -27,6 +27,8 @@ SHAPE = BatchShape(3, 24, 40)
 """One for nearly all tests, so that they share compiled programs."""
 CONFIG = PaiNN.Config(elements=("H", "C", "N", "O"), features=8, layers=2, radial_functions=6, cutoff_angstrom=CUTOFF)
 NOISE = ColoredNoise.Config(gamma="atom")
+LOCAL = LocalNoise.Config()
+"""For structures of any size, as the presets have it."""
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4}
 OPEN = np.zeros((3, 3)), np.zeros(3, bool)
 CELL = np.array([[2.4, 0.0, 0.0], [0.8, 2.7, 0.0], [-0.5, 0.6, 2.9]])

@@ -87,7 +87,7 @@ def test_calibrated_models_come_with_what_they_were_before(colored: Ensemble, pa
             ours, theirs = getattr(found, quantity), getattr(before, quantity)
             np.testing.assert_allclose(ours.variance, theirs.variance, rtol=1e-5)
             np.testing.assert_allclose(ours.members, theirs.members, atol=1e-5)
-            assert ours.factor is None
+            assert ours.factors is None
         assert found.joint_nll is None
     by_arrays = before.calibrated(CALIBRATION)
     np.testing.assert_allclose(by_arrays.forces.aleatoric_var, after.forces.aleatoric_var, rtol=1e-5)

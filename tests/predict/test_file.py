@@ -30,7 +30,7 @@ PARTS = ("", "_aleatoric", "_epistemic")
 @pytest.fixture(scope="module")
 def ensemble() -> Ensemble:
     config = ForceField.Config.model_validate(
-        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "colored"}}
+        {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "local"}}
     )
     built = Ensemble.build(config, 3, key=jax.random.key(0)).with_atom_energies({1: -1.5, 8: -2000.25})
     scale = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), forces=ScaleCalibration(factor=9.0))

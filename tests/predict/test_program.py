@@ -19,7 +19,7 @@ from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict import predict_blocks
 from huefield.predict.evaluator import Evaluator
-from tests.potentials.painn_cases import CUTOFF, NOISE, crystal, molecule, randomised
+from tests.potentials.painn_cases import CUTOFF, LOCAL, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 ISOLATED = {1: -13.6, 6: -1029.0, 7: -1485.0, 8: -2041.0}
@@ -29,7 +29,7 @@ CALIBRATION = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), force
 @pytest.fixture(scope="module")
 def ensemble() -> Ensemble:
     potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"], "cutoff_angstrom": CUTOFF}
-    config = ForceField.Config.model_validate({"potential": potential, "noise": NOISE})
+    config = ForceField.Config.model_validate({"potential": potential, "noise": LOCAL})
     made = randomised(Ensemble.build(config, 3, key=jax.random.key(0)))
     return made.with_atom_energies(ISOLATED).with_calibration(CALIBRATION)
 
@@ -43,7 +43,7 @@ def test_one_structure_is_a_batch_of_one(ensemble: Ensemble, structure: Structur
     whole = ensemble.predict(make_batch([structure], CUTOFF, ()).graph, stress=stress)
     for quantity in ("energy", "forces", "stress")[: 2 + stress]:
         one, other = getattr(alone, quantity), getattr(batched, quantity)
-        for name in ("mean", "variance", "aleatoric_var", "epistemic_var", "members", "factor"):
+        for name in ("mean", "variance", "aleatoric_var", "epistemic_var", "members", "factors"):
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=2e-3, atol=2e-5, err_msg=name)
         rows = slice(len(one.mean))
         np.testing.assert_allclose(one.mean, np.asarray(getattr(whole, quantity))[rows], atol=2e-5)

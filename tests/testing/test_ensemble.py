@@ -1,0 +1,54 @@
+"""The kit for ensembles accepts those that are size-consistent and coherent, and finds those that are not."""
+
+import jax
+import numpy as np
+import pytest
+
+from huefield.core import Structure
+from huefield.model.calibration import IsotonicCalibration, ScaleCalibration
+from huefield.model.ensemble import Ensemble
+from huefield.model.forcefield import ForceField
+from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration, Tails
+from huefield.noise import ColoredNoise, LocalNoise, NoiseConfig
+from huefield.testing import check_ensemble
+from tests.potentials.painn_cases import CONFIG, randomised
+
+BENT = np.array([[0.0, 0.0, 0.0], [0.97, 0.1, 0.0], [-0.3, 0.9, 0.2]])
+MOLECULES = [Structure(np.array(numbers, np.uint8), BENT) for numbers in ([8, 1, 1], [6, 7, 1])]
+"""Of equal sizes, so that they share compiled programs."""
+COHERENT = CoherentCalibration(
+    noise=0.3, energy_diagonal=2.0, force_diagonal=5.0, spread=9.0, tails=Tails(energy=4.0, forces=3.0, joint=5.0)
+)
+
+
+def ensemble(noise: NoiseConfig) -> Ensemble:
+    """Untrained, with two members of random weights."""
+    with jax.enable_x64(True):
+        config = ForceField.Config(potential=CONFIG, noise=noise)
+        return randomised(Ensemble.build(config, 2, key=jax.random.key(0)))
+
+
+@pytest.fixture(scope="module")
+def local() -> Ensemble:
+    return ensemble(LocalNoise.Config())
+
+
+def test_local_noise_passes(local: Ensemble) -> None:
+    check_ensemble(local, MOLECULES)
+
+
+def test_a_coherent_calibration_passes(local: Ensemble) -> None:
+    check_ensemble(local.with_calibration(COHERENT), MOLECULES)
+
+
+def test_noise_that_vanishes_as_structures_grow_is_found() -> None:
+    with pytest.raises(AssertionError, match=r"σ of forces with \d+ distant copies|σ of the energy of \d+ distant"):
+        check_ensemble(ensemble(ColoredNoise.Config()), MOLECULES[:1])
+
+
+def test_a_calibration_of_energies_and_forces_apart_is_found(local: Ensemble) -> None:
+    """Two copies have another factor than one, since the factor of an energy depends on its variance."""
+    curve = IsotonicCalibration(variances=(0.1, 10.0, 1e3), calibrated=(0.3, 5.0, 2e3), outside="ratio")
+    apart = EnergyForcesCalibration(energy=curve, forces=ScaleCalibration(factor=2.0))
+    with pytest.raises(AssertionError, match=r"σ of the energy of \d+ distant copies is .* times that of one"):
+        check_ensemble(local.with_calibration(apart), MOLECULES[:1])
