@@ -33,7 +33,7 @@ from pydantic import Field
 from huefield.core import EnergyForcesStack, Graph, Outputs
 from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
 from huefield.noise.gamma import AtomGamma
-from huefield.noise.pooling import neighbour_average
+from huefield.noise.pooling import pooled
 from huefield.support.config import FrozenConfig
 
 
@@ -41,7 +41,7 @@ class LocalNoise(AbstractNoise):
     """d = (0, γ_i ρ_i²) and one column u = (Σ_i ρ_i, −∂/∂r Σ_i ρ_i).
 
     ρ_i = softplus(b + s_i + p̄_i), and γ_i is γ times a positive function of g_i + q̄_i, with outputs s, p, g and q of
-    the network; p̄ and q̄ are averages over neighbours (:func:`~huefield.noise.pooling.neighbour_average`).
+    the network; p̄ and q̄ are pooled over neighbours (:func:`~huefield.noise.pooling.pooled`).
     """
 
     class Config(FrozenConfig):
@@ -75,7 +75,7 @@ class LocalNoise(AbstractNoise):
 
     def atom_levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, " A"]:
         """ρ_i of each atom; zero for padding atoms."""
-        mixed = raw[:, 0] + neighbour_average(raw[:, 1:2], graph)[:, 0]
+        mixed = raw[:, 0] + pooled(raw[:, 1:2], graph)[:, 0]
         return jnp.where(graph.partition.atom_mask, positive_level(self.offset + mixed, self.config.floor_ev), 0.0)
 
     def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
@@ -95,7 +95,7 @@ class LocalNoise(AbstractNoise):
     def _force_var(self, outputs: Outputs, graph: Graph) -> Float[Array, " A"]:
         """γ_i ρ_i² of each atom."""
         levels = self.atom_levels(outputs.raw, graph)
-        mixed = outputs.raw[:, 2:3] + neighbour_average(outputs.raw[:, 3:4], graph)
+        mixed = outputs.raw[:, 2:3] + pooled(outputs.raw[:, 3:4], graph)
         return self.gamma(mixed, levels[None], graph)[0] * levels**2
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:

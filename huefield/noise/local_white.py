@@ -24,7 +24,7 @@ from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs
 from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
-from huefield.noise.pooling import neighbour_average
+from huefield.noise.pooling import pooled
 from huefield.support.config import FrozenConfig
 
 
@@ -32,7 +32,7 @@ class LocalWhiteNoise(AbstractNoise):
     """d = (Σ_i σ_i², ω_i²), no columns.
 
     σ_i = softplus(b_E + s_i + p̄_i) and ω_i = softplus(b_F + t_i + q̄_i) with outputs s, p, t and q of the network; p̄ and
-    q̄ are averages over neighbours.
+    q̄ are pooled over neighbours (:func:`~huefield.noise.pooling.pooled`).
     """
 
     class Config(FrozenConfig):
@@ -68,7 +68,7 @@ class LocalWhiteNoise(AbstractNoise):
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """[J23] Eqs. e_obs and force_obs, with local variances."""
         partition = graph.partition
-        energy_raw, force_raw = (outputs.raw[:, :2] + neighbour_average(outputs.raw[:, 2:], graph)).T
+        energy_raw, force_raw = (outputs.raw[:, :2] + pooled(outputs.raw[:, 2:], graph)).T
         energy_level = positive_level(self.energy_offset + energy_raw, self.config.energy_floor_ev)
         force_level = positive_level(self.force_offset + force_raw, self.config.force_floor_ev_per_angstrom)
         force_var = jnp.where(partition.atom_mask, force_level**2, 0.0)

@@ -3,8 +3,10 @@ r"""Averages over the neighbours of an atom, which let the noise of an atom depe
     x̄_i = (x_i + Σ_j w_ij x_j) / (1 + Σ_j w_ij),      w_ij = (1 − r_ij²/r_c²)³ for r_ij < r_c, else 0.
 
 A network could compute this average itself, from its messages. It is offered because noise outputs are trained for few
-steps: averages pass on what one atom learns to its neighbours at once (docs/reproduction/local-noise.md has the gain).
-An average, not a sum: more neighbours than in training, as when a cluster becomes a liquid, then cannot push the noise
+steps: an average passes on what one atom learns to its neighbours at once. :func:`pooled` gives it the weight that a
+sum over the neighbours would have, and with it the speed at which it is learnt (docs/reproduction/local-noise.md).
+
+It is an average, not a sum: more neighbours than in training, as when a cluster becomes a liquid, cannot push the noise
 below that of the most certain of them. w and its first two derivatives vanish at the cutoff r_c, so that forces and
 their noise are continuous; atoms beyond it are not heard.
 """
@@ -13,6 +15,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from huefield.core import Graph
+
+GAIN = 10.0
+"""Weight of an average in :func:`pooled`: about the number of neighbours of an atom in a molecule."""
+
+
+def pooled(values: Float[Array, "A k"], graph: Graph) -> Float[Array, "A k"]:
+    """``GAIN`` times the average over each atom and its neighbours."""
+    return GAIN * neighbour_average(values, graph)
 
 
 def neighbour_average(values: Float[Array, "A k"], graph: Graph) -> Float[Array, "A k"]:

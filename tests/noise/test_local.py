@@ -9,7 +9,7 @@ import pytest
 from huefield import ForceField
 from huefield.core import Graph, Partition, Structure
 from huefield.noise import ColoredNoise, LocalNoise, LocalWhiteNoise
-from huefield.noise.pooling import neighbour_average
+from huefield.noise.pooling import GAIN, neighbour_average
 from huefield.testing import LocalProbe
 from huefield.testing.probes import CUTOFF_ANGSTROM, graph_of, probe_molecules, together
 
@@ -94,6 +94,6 @@ def test_crowded_surroundings_cannot_push_noise_below_that_of_the_most_certain_a
     field = member(LocalNoise.Config().build())
     grid = np.stack(np.meshgrid(*[np.arange(4) * 1.6] * 3), -1).reshape(-1, 3)
     graph = graph_of([Structure(np.ones(64, np.uint8), grid)])
-    raw = jnp.zeros((graph.partition.num_atoms, 4)).at[:, 1].set(-2.0 - jnp.arange(graph.partition.num_atoms) / 100)
-    least = jax.nn.softplus(field.noise.offset + raw[:64, 1].min())
+    raw = jnp.zeros((graph.partition.num_atoms, 4)).at[:, 1].set(-0.2 - jnp.arange(graph.partition.num_atoms) / 1000)
+    least = jax.nn.softplus(field.noise.offset + GAIN * raw[:64, 1].min())
     assert np.all(np.asarray(field.noise.atom_levels(raw, graph))[:64] >= float(least))
