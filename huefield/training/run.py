@@ -196,7 +196,8 @@ class Run:
         metrics = self.setting.validator(members, self.stages[max(self.position.stage - 1, 0)])
         host, dtype = self.setting.layout.fetch(members), np.dtype(self.setting.loop.precision)
         errors = (metrics.energy_rmse.astype(dtype), metrics.force_rmse.astype(dtype))
-        return eqx.filter_vmap(with_noise_levels, in_axes=(0, 0, 0, None))(host, *errors, self.setting.atoms)
+        atoms = self.setting.atoms
+        return eqx.filter_vmap(lambda member, e, f: with_noise_levels(member, e, f, atoms))(host, *errors)
 
     def _failed_in_a_row(self) -> Int[np.ndarray, " M"]:
         """Consecutive failed steps of each member; zero for members that have ended the stage."""

@@ -30,7 +30,8 @@ from huefield.model.ensemble import Ensemble, require_structures
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.typical import SHARES, PartQuantiles, TypicalUncertainty
-from tests.potentials.painn_cases import CUTOFF, NOISE, crystal, molecule, randomised
+from huefield.noise import ColoredNoise
+from tests.potentials.painn_cases import CUTOFF, LOCAL, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 CALIBRATION = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), forces=ScaleCalibration(factor=0.25))
@@ -41,7 +42,7 @@ ENERGIES = {1: -1.0, 6: -1000.0, 7: -1500.0, 8: -2000.0}
 def model() -> Ensemble:
     with jax.enable_x64(True):
         potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"]}
-        config = ForceField.Config.model_validate({"potential": potential, "noise": NOISE.model_dump()})
+        config = ForceField.Config.model_validate({"potential": potential, "noise": LOCAL})
         made = randomised(Ensemble.build(config, 2, key=jax.random.key(0)))
     return made.with_atom_energies(ENERGIES).with_calibration(CALIBRATION)
 
@@ -324,6 +325,19 @@ class TestWarnings:
         with pytest.warns(UncertaintyWarning, match="the energy is uncertain by"):
             calc.get_potential_energy(chain())
 
+    def test_colored_noise_warns_once_beyond_the_sizes_it_was_validated_for(self, model: Ensemble) -> None:
+        """Local noise, that of the other tests, does not warn."""
+        colored = Ensemble(ForceField(model.members.potential, ColoredNoise.Config().build()))
+        known = colored.with_typical(typical(1e9, 1e9).model_copy(update={"most_atoms": len(chain())}))
+        calc = Calculator(known)
+        calc.tell_of_limits(chain())
+        with pytest.warns(UncertaintyWarning, match=r"error bars for 9 atoms .* validated up to 6 atoms"):
+            calc.tell_of_limits(chain() + salt())
+        calc.tell_of_limits(chain() + salt())
+        with pytest.warns(UncertaintyWarning, match="colored of this model, whose size at training is not known"):
+            Calculator(colored).tell_of_limits(chain())
+        Calculator(model.with_typical(known.typical)).tell_of_limits(salt((5, 5, 5)))
+
     def test_a_number_needs_no_data(self, model: Ensemble) -> None:
         calc = Calculator(model, uncertainty="always", warn_above=1e-6)
         with pytest.warns(UncertaintyWarning, match="more than the threshold"):
@@ -473,6 +487,6 @@ def test_anything_with_an_ensemble_is_a_model(model: Ensemble) -> None:
 
 @pytest.mark.usefixtures("as_users_run")
 def test_it_prints_what_it_is(double: Calculator) -> None:
-    assert repr(double) == ("Calculator(PaiNN with ColoredNoise, 2 members, elements H, C, N, O, calibrated, float64)")
+    assert repr(double) == "Calculator(PaiNN with LocalNoise, 2 members, elements H, C, N, O, calibrated, float64)"
     plain = Calculator(double.ensemble.with_calibration(None))
     assert "not calibrated, float32" in repr(plain)

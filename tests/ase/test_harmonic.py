@@ -133,7 +133,8 @@ def test_spread_of_single_members_is_the_uncertainty(trained: Ensemble, calculat
     found = harmonic(calculator, water)
     alone, minima = [], []
     for member in range(2):
-        one = Calculator(Ensemble.from_members([trained.member(member)]), precision="float64")
+        alike = Ensemble.from_members([trained.member(member)]).with_typical(trained.typical)
+        one = Calculator(alike, precision="float64")
         alone.append(harmonic(one, water).wavenumbers)
         atoms = water.copy()
         atoms.calc = one

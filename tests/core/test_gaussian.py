@@ -135,6 +135,28 @@ def test_samples_have_the_mean_and_covariance(energy_diagonal: bool) -> None:
         assert np.max(errors) < 5
 
 
+def test_samples_with_tails_have_the_covariance_and_one_scale_for_a_structure() -> None:
+    """Student t with ν = 9: E[z_i² z_j²] is (ν − 2)/(ν − 4) times that of a Gaussian, for i = j and for i ≠ j."""
+    gaussian, count, dof = random_gaussian(8), 40_000, 9.0
+    heavier = (dof - 2) / (dof - 4)  # fourth moments in units of those of a Gaussian
+    draws = gaussian.samples(count, key=jax.random.key(0), dof=dof)
+    whitened = []
+    for structure in range(len(SIZES)):
+        rows = gaussian.partition.atoms_of(structure)
+        energy, forces = np.asarray(draws.energy, float), np.asarray(draws.forces, float)
+        table = np.concatenate([energy[:, structure, None], forces[:, rows].reshape(count, -1)], axis=1)
+        dense, mean = gaussian.covariance(structure), flat(gaussian.mean, gaussian, structure)
+        fourth = heavier * (np.outer(np.diag(dense), np.diag(dense)) + 2 * dense**2)
+        assert np.all(np.abs(np.cov(table.T) - dense) < 5 * np.sqrt((fourth - dense**2) / count))
+        whitened.append(np.linalg.solve(np.linalg.cholesky(dense), (table - mean).T))
+    kurtosis = np.mean([np.mean(rows**4) for rows in whitened])
+    assert kurtosis == pytest.approx(3 * heavier, rel=0.05)
+    together = np.mean([np.mean(rows[0] ** 2 * rows[1] ** 2) for rows in whitened])
+    assert together == pytest.approx(heavier, rel=0.05), "all entries of a structure have one scale"
+    apart = np.mean(whitened[0][0] ** 2 * whitened[2][0] ** 2)
+    assert apart == pytest.approx(1.0, rel=0.05), "structures have scales of their own"
+
+
 @pytest.mark.usefixtures("x64")
 def test_mixture_obeys_the_law_of_total_covariance() -> None:
     members = [random_gaussian(seed, member_columns=0) for seed in (11, 12, 13, 14)]

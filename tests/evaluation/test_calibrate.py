@@ -79,8 +79,25 @@ def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part,
     np.testing.assert_array_equal(done.before.forces.mean, done.after.forces.mean)
 
 
-def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
+def test_by_default_a_model_stays_coherent(colored: Ensemble, part: Part) -> None:
+    """One factor for each part of the covariance, and tails; the comparison is that of the calibrated model."""
     found = calibrate(colored, part)
+    changed, done = found.ensemble, found.check
+    before, after = done.evaluations
+    assert done.method == "coherent"
+    assert isinstance(changed.calibration, CoherentCalibration)
+    assert COHERENCE_REMARK not in done.remarks
+    assert after.forces.nll < before.forces.nll
+    assert after.energy.nll < before.energy.nll
+    assert after.joint_nll < before.joint_nll
+    assert all(abs(change.after - change.nominal) < 0.25 for change in done.coverage()["forces"])
+    again = predict_part(changed, part, "again")
+    rows = np.flatnonzero(np.isin(again.structures.frames, done.after.structures.frames))
+    np.testing.assert_allclose(done.after.joint_nll, again.joint_nll[rows], rtol=1e-4)
+
+
+def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
+    found = calibrate(colored, part, "isotonic")
     few = "energies: 60 errors are too few for more than a factor"
     assert found.check.remarks == (few, COHERENCE_REMARK)
     assert found.ensemble.calibration.forces.outside == "ratio"
@@ -304,5 +321,9 @@ def test_no_variances_at_all(part: Part, tmp_path: Path) -> None:
         {"potential": {**POTENTIAL, "elements": ["H", "O"]}, "noise": {"kind": "vanilla"}}
     )
     single = Ensemble.build(config, 1, key=jax.random.key(0)).with_atom_energies({1: 0.0, 8: -2000.0})
-    with pytest.raises(ValueError, match=r"energies are not calibrated: 0 errors .* above zero .*; forces are not"):
+    with pytest.raises(
+        ValueError, match=r"energies take no part in the fit: 0 errors .* above zero .*; forces take no"
+    ):
         calibrate(single, part)
+    with pytest.raises(ValueError, match=r"energies are not calibrated: 0 errors .* above zero .*; forces are not"):
+        calibrate(single, part, "isotonic")

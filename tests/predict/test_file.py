@@ -1,5 +1,6 @@
 """A file of structures in, a file of predictions out."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import ase.io
@@ -20,11 +21,14 @@ from huefield.model.calibration import ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.typical import NOTHING, PartQuantiles, TypicalUncertainty
+from huefield.noise import ColoredNoise
 from huefield.predict import read_predictions
 from huefield.predict.file import predict_file
 from tests.training.helpers import POTENTIAL, waters
 
 PARTS = ("", "_aleatoric", "_epistemic")
+COLORED = ColoredNoise.Config()
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +149,25 @@ def test_a_charge_is_told_of(folder: Path, tmp_path: Path) -> None:
     ) as told:
         predict_file(folder / "mine.safetensors", tmp_path / "in.xyz", tmp_path / "out.xyz")
     assert len(told) == 1
+
+
+def test_colored_noise_warns_once_of_sizes_it_was_not_validated_for(
+    ensemble: Ensemble, folder: Path, tmp_path: Path
+) -> None:
+    """Local noise, that of the other tests, does not warn."""
+    config = ForceField.Config.model_validate({"potential": ensemble.members.potential.config, "noise": COLORED})
+    colored = Ensemble.build(config, 1, key=jax.random.key(0)).with_atom_energies({1: -1.5, 8: -2000.25})
+    with pytest.warns(UserWarning, match="error bars for 3 atoms .* whose size at training is not known") as told:
+        predict_file(colored, folder / "mixed.xyz", tmp_path / "unknown.xyz", stress=False)
+    assert len(told) == 1
+    for most, warns in ((2, True), (3, False)):
+        none = PartQuantiles(total=NOTHING, aleatoric=NOTHING, epistemic=NOTHING)
+        typical = TypicalUncertainty(
+            source="data", structures=1, most_atoms=most, energy=none, atom=none, max=none, mean=none
+        )
+        expected = pytest.warns(UserWarning, match="validated up to 2 atoms") if warns else nullcontext()
+        with expected:
+            predict_file(colored.with_typical(typical), folder / "mixed.xyz", tmp_path / f"{most}.xyz", stress=False)
 
 
 def test_stresses_can_be_left_out(folder: Path, tmp_path: Path) -> None:

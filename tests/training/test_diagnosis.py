@@ -25,7 +25,8 @@ def write_with_a_huge_force(path: Path, frame: int, force: float) -> Path:
 def test_a_force_that_no_network_can_learn_is_found(tmp_path: Path) -> None:
     good, validation = write_waters(tmp_path / "good.xyz", 4), write_waters(tmp_path / "validation.xyz", 3, seed=2)
     bad = write_with_a_huge_force(tmp_path / "bad.xyz", 3, 1e30)
-    data = {"kind": "files", "train": [str(good), str(bad)], "validation": [str(validation)]}
+    files = {"train": [str(good), str(bad)], "validation": [str(validation)]}
+    data = {"kind": "files", **files, "allow_labels": True}
     stages = [{"kind": "squared_error", "steps": 30}]
     config = config_for(good, data=data, stages=stages, batch_size=10, report_every=10, members=1)
     with pytest.raises(TrainingDivergedError) as error:

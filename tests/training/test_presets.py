@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 
 from huefield.data.dataset import BundledData
+from huefield.noise import ColoredNoise, NoiseConfig, WhiteNoise
 from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, parse_config
-from huefield.training.presets import ABOUT, PresetName, commented_yaml, example_data, noise_of_kind, preset
+from huefield.training.presets import (
+    ABOUT,
+    NoiseName,
+    PresetName,
+    commented_yaml,
+    example_data,
+    noise_of_kind,
+    preset,
+)
 
 NAMES = get_args(PresetName)
 
@@ -45,10 +54,28 @@ def test_the_rate_of_the_paper_falls_without_a_jump() -> None:
 @pytest.mark.parametrize("noise", [None, "vanilla", "white", "colored"])
 @pytest.mark.parametrize("file", [None, Path("my data: all.xyz")])
 def test_printed_text_is_read_back_as_the_same(name: PresetName, noise: str | None, file: Path | None) -> None:
-    config = preset(name, example_data(file), None if noise is None else noise_of_kind(noise))
+    config = preset(name, example_data(file), None if noise is None else noise_of_kind(noise, name))
     text = commented_yaml(config, ABOUT[name])
     assert parse_config(text, "x") == config
     assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("name", ["small", "tiny"])
+@pytest.mark.parametrize("noise", [ColoredNoise.Config(), WhiteNoise.Config()], ids=["colored", "white"])
+def test_noise_that_vanishes_as_structures_grow_is_for_the_paper_only(name: PresetName, noise: NoiseConfig) -> None:
+    with pytest.raises(
+        ValueError,
+        match=rf"the noise model {noise.kind} is not for the preset {name}: .* vanish .* Use local or local_white, or",
+    ):
+        preset(name, BundledData(), noise)
+    assert preset("paper", BundledData(), noise).model.noise == noise
+
+
+def test_presets_have_noise_of_their_kind() -> None:
+    assert [preset(name, BundledData()).model.noise.kind for name in NAMES] == ["colored", "local", "local"]
+    kinds: tuple[NoiseName, ...] = ("vanilla", "white", "colored")
+    assert [noise_of_kind(kind).kind for kind in kinds] == ["vanilla", "local_white", "local"]
+    assert [noise_of_kind(kind, "paper").kind for kind in kinds] == list(kinds)
 
 
 @pytest.mark.parametrize("name", NAMES)

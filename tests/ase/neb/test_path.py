@@ -35,7 +35,7 @@ from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.support.files import FolderInUseError, alone_in
 from tests.pictures import require_readable
-from tests.potentials.painn_cases import NOISE, molecule, randomised
+from tests.potentials.painn_cases import LOCAL, molecule, randomised
 from tests.training.helpers import POTENTIAL
 from tests.training.jobs import ROOT, until
 
@@ -44,7 +44,7 @@ QUICK = PathConfig(images=4, fmax_ev_per_angstrom=0.02, relax_ends=False)
 
 def ensemble() -> Ensemble:
     potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"]}
-    config = ForceField.Config.model_validate({"potential": potential, "noise": NOISE.model_dump()})
+    config = ForceField.Config.model_validate({"potential": potential, "noise": LOCAL})
     return randomised(Ensemble.build(config, 2, key=jax.random.key(0))).with_atom_energies(
         {1: -1.0, 6: -10.0, 7: -20.0, 8: -30.0}
     )
@@ -74,7 +74,7 @@ class Transfer(Calculator):
 
     def __init__(self) -> None:
         AseCalculator.__init__(self)
-        self._told_of_ignored, self.count = False, [0]
+        self._told_of_ignored, self._told_of_size, self.count = False, True, [0]
 
     def calculate(self, atoms=None, properties=("energy",), system_changes=tuple(all_changes)) -> None:
         AseCalculator.calculate(self, atoms, properties, system_changes)

@@ -1,0 +1,166 @@
+"""The fit of a coherent calibration to errors whose factors and tails are known."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from huefield.core.structure import Block
+from huefield.evaluation.coherent import VarianceParts, fit_coherent, fit_joint_dof, fit_predictions
+from huefield.evaluation.metrics import coverage
+from huefield.model.calibration import FEWEST
+from huefield.model.joint_calibration import CoherentCalibration, Tails
+from huefield.predict.marginals import EnergyForcesMarginals, Marginals
+from huefield.predict.predictions import Predictions
+from huefield.support.errors import HuefieldError
+from tests.evaluation.synthetic import predicted, waters
+
+FACTORS = {"noise": 3.0, "energy_diagonal": 0.5, "force_diagonal": 2.0, "spread": 7.0}
+ENERGIES, FORCES = 4_000, 20_000
+
+
+def scaled_t(dof: float | None, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Random numbers of variance one: Student t, or normal."""
+    if dof is None:
+        return rng.standard_normal(shape)
+    return np.sqrt((dof - 2) / dof) * rng.standard_t(dof, shape)
+
+
+def drawn(count: int, diagonal: str, dof: float | None, *, size: float, seed: int) -> VarianceParts:
+    """Errors whose variance is that of three parts of different sizes, each times its factor."""
+    rng = np.random.default_rng(seed)
+    noise, rest, spread = size**2 * np.exp(1.5 * rng.standard_normal((3, count)))
+    variance = FACTORS["noise"] * noise + FACTORS[diagonal] * rest + FACTORS["spread"] * spread
+    return VarianceParts(np.sqrt(variance) * scaled_t(dof, (count,), rng), noise, rest, spread)
+
+
+def both(energy_dof: float | None, force_dof: float | None) -> tuple[VarianceParts, VarianceParts]:
+    return (
+        drawn(ENERGIES, "energy_diagonal", energy_dof, size=0.05, seed=1),
+        drawn(FORCES, "force_diagonal", force_dof, size=0.2, seed=2),
+    )
+
+
+def test_factors_and_tails_are_recovered() -> None:
+    found = fit_coherent(*both(4.0, 6.0))
+    for name, factor in FACTORS.items():
+        assert getattr(found, name) == pytest.approx(factor, rel=0.1), name
+    assert found.tails.energy == pytest.approx(4.0, rel=0.3)
+    assert found.tails.forces == pytest.approx(6.0, rel=0.3)
+    assert found.tails.joint is None
+
+
+def test_normal_errors_have_normal_tails() -> None:
+    found = fit_coherent(*both(None, None))
+    assert found.spread == pytest.approx(FACTORS["spread"], rel=0.1)
+    for dof in (found.tails.energy, found.tails.forces):
+        assert dof is None or dof > 30
+    assert fit_coherent(*both(4.0, 6.0), tails=False).tails == Tails()
+
+
+def test_a_part_that_is_always_zero_keeps_its_factor() -> None:
+    """The energy of colored noise has no rest, and one member has no spread."""
+    energy, _ = both(None, None)
+    energy = replace(energy, diagonal=np.zeros(ENERGIES), spread=np.zeros(ENERGIES))
+    energy = replace(energy, error=np.sqrt(3.0 * energy.noise) * np.random.default_rng(3).standard_normal(ENERGIES))
+    found = fit_coherent(energy, None)
+    assert found.noise == pytest.approx(3.0, rel=0.1)
+    for name in ("energy_diagonal", "force_diagonal", "spread"):
+        assert getattr(found, name) == pytest.approx(1.0, abs=1e-3), name
+    assert found.tails.forces is None
+
+
+def test_errors_without_a_predicted_variance_are_left_out() -> None:
+    """Symmetry makes them zero, and so they say nothing about factors."""
+    energy, _ = both(None, None)
+    silent = VarianceParts(*(np.concatenate([part, np.zeros(500)]) for part in vars(energy).values()))
+    assert len(silent.usable()) == ENERGIES
+    assert fit_coherent(silent, None) == fit_coherent(energy, None)
+
+
+def test_too_few_errors() -> None:
+    few = drawn(FEWEST - 1, "energy_diagonal", None, size=1.0, seed=0)
+    with pytest.raises(HuefieldError, match=f"{FEWEST - 1} errors of energies .* are too few .* needs {FEWEST}"):
+        fit_coherent(few, None)
+    with pytest.raises(HuefieldError, match="no energy and no force was both predicted and observed"):
+        fit_coherent(None, None)
+
+
+def test_errors_that_are_exactly_zero() -> None:
+    forces = drawn(100, "force_diagonal", None, size=1.0, seed=0)
+    with pytest.raises(HuefieldError, match="all errors of forces are exactly zero: predictions seem to be compared"):
+        fit_coherent(None, replace(forces, error=np.zeros(100)))
+
+
+def with_parts(block: Block, *, seed: int = 0) -> Predictions:
+    """Predictions with all parts of their variances, whose errors have the factors of ``FACTORS``."""
+    rng = np.random.default_rng(seed)
+
+    def quantity(target: np.ndarray, diagonal: str) -> Marginals:
+        parts = drawn(target.size, diagonal, None, size=0.1, seed=int(rng.integers(1000)))
+        error, noise, rest, spread = (part.reshape(target.shape) for part in vars(parts).values())
+        return Marginals(target - error, noise + rest + spread, noise + rest, spread, diagonal_var=rest)
+
+    energy, forces = quantity(block.energy, "energy_diagonal"), quantity(block.forces, "force_diagonal")
+    return Predictions("model", block, EnergyForcesMarginals(energy, forces))
+
+
+def test_predictions_are_fitted_and_their_intervals_hold() -> None:
+    """Predictions with the fitted factors cover as much as they say; the mean and the uncalibrated ones stay."""
+    predictions = with_parts(waters(600))
+    calibration, remarks = fit_predictions(predictions)
+    assert remarks == ()
+    calibrated = predictions.calibrated(calibration)
+    observed = calibrated.observed_forces()
+    assert observed is not None
+    for nominal in (0.5, 0.9):
+        assert coverage(observed.error, observed.variance, nominal, observed.dof) == pytest.approx(nominal, abs=0.03)
+    assert observed.dof == calibration.tails.forces
+    before = calibrated.uncalibrated()
+    assert before is not None
+    np.testing.assert_allclose(before.forces.variance, predictions.forces.variance, rtol=1e-10)
+
+
+def test_too_few_energies_leave_the_forces() -> None:
+    block = waters(60)
+    some = replace(block, has_energy=np.arange(60) < FEWEST - 1)
+    found, remarks = fit_predictions(with_parts(some))
+    assert remarks == (
+        f"energies take no part in the fit: {FEWEST - 1} errors of energies with a predicted variance above zero are "
+        f"too few for a calibration, which needs {FEWEST}",
+    )
+    only, none = fit_predictions(with_parts(replace(block, has_energy=np.zeros(60, bool))))
+    assert (found, ()) == (only, none)
+    assert found.force_diagonal > 1.2
+    assert found.tails.energy is None
+
+
+def test_predictions_of_other_codes_have_no_parts() -> None:
+    with pytest.raises(HuefieldError, match="only models of huefield give: use the method isotonic or scale"):
+        fit_predictions(predicted(waters(30), parts=False))
+
+
+def test_predictions_without_parts_take_no_coherent_calibration() -> None:
+    calibration = CoherentCalibration(noise=2.0)
+    with pytest.raises(HuefieldError, match="do not have them: calibrate the model, or use the method isotonic"):
+        predicted(waters(5), parts=False).calibrated(calibration)
+
+
+def test_predictions_without_labels() -> None:
+    block = waters(30)
+    nothing = np.zeros(30, bool)
+    with pytest.raises(HuefieldError, match="no energy and no force was both predicted and observed"):
+        fit_predictions(with_parts(replace(block, has_energy=nothing, has_forces=nothing)))
+
+
+@pytest.mark.parametrize(("dof", "count"), [(3.0, 2000), (10.0, 2000), (None, 2000)])
+def test_joint_tails_are_recovered(dof: float | None, count: int) -> None:
+    """Draws of a multivariate t distribution with 4 to 31 values: one random scale for all values of a structure."""
+    rng = np.random.default_rng(5)
+    sizes = 1.0 + 3.0 * rng.integers(1, 11, count)
+    scale = 1.0 if dof is None else (dof - 2.0) / rng.chisquare(dof, count)
+    found = fit_joint_dof(rng.chisquare(sizes) * scale, sizes)
+    if dof is None:
+        assert found is None or found > 30
+    else:
+        assert found == pytest.approx(dof, rel=0.15)
