@@ -22,13 +22,13 @@ from matplotlib.figure import Figure
 
 from huefield import load
 from huefield.core.structure import Block
+from huefield.core.tails import interval_width
 from huefield.data.bundled.sets import bundled
 from huefield.data.dataset import Part
 from huefield.evaluation.fits import fit_calibration
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
 from huefield.model.ensemble import Ensemble
-from huefield.model.joint_calibration import normal_width
 from huefield.predict import predict_part
 from huefield.support import plots
 
@@ -94,8 +94,8 @@ def error_bars(
     """By name: standard deviations, and how many of them an interval takes."""
     return {
         "covariance, calibrated": (pairs.deviation, widths.width),
-        "covariance": (pairs.deviation, normal_width),
-        "independent": (pairs.independent, normal_width),
+        "covariance": (pairs.deviation, interval_width),
+        "independent": (pairs.independent, interval_width),
     }
 
 
