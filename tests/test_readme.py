@@ -78,7 +78,7 @@ def python_of(page: Path) -> list[str]:
 def write_model(path: Path, typical: TypicalUncertainty | None = None) -> None:
     """Save an untrained model with everything that a trained one has."""
     potential = {**POTENTIAL, "elements": ["H", "C", "N", "O"]}
-    config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "colored"}})
+    config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "local"}})
     path.parent.mkdir(parents=True, exist_ok=True)
     calibration = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), forces=ScaleCalibration(factor=0.25))
     made = Ensemble.build(config, 2, key=jax.random.key(0)).with_calibration(calibration)

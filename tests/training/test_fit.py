@@ -66,7 +66,8 @@ def test_the_first_stage_leaves_the_noise_alone(problem: tuple[Graph, Labels]) -
 
 
 @pytest.mark.parametrize(
-    "noise", [{"kind": "white"}, {"kind": "colored", "channels": 2}, {"kind": "colored", "gamma": "atom"}]
+    "noise",
+    [{"kind": "white"}, {"kind": "colored", "channels": 2}, {"kind": "colored", "gamma": "atom"}, {"kind": "local"}],
 )
 def test_noise_starts_at_the_training_errors(noise: dict[str, object], problem: tuple[Graph, Labels]) -> None:
     graph, labels = problem
