@@ -205,8 +205,9 @@ def calibrate(
         changed = _with_differences(changed, before.select(fitted).structures, report)
     after = predict_part(changed, structures, "after", report)
     if isinstance(changed.calibration, CoherentCalibration):
-        changed = changed.with_calibration(with_joint_tails(changed.calibration, after.select(fitted)))
-        after = after.with_joint_dof(changed.tails.joint)
+        whole = with_joint_tails(changed.calibration, after.select(fitted))
+        changed, after = changed.with_calibration(whole), after.with_joint_dof(whole.tails.joint)
+        remarks.insert(0, whole.in_words())
     changed = changed.with_typical(typical_of(after, "data of its calibration"))
     if ensemble.calibration is not None:
         remarks.append("the old calibration of the model is replaced; metrics before are without it")

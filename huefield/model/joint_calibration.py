@@ -102,6 +102,19 @@ class CoherentCalibration(AbstractJointCalibration):
         """True."""
         return True
 
+    def in_words(self) -> str:
+        """Factors and tails in one sentence."""
+        factors = {
+            "noise": self.noise,
+            "rest of energies": self.energy_diagonal,
+            "rest of forces": self.force_diagonal,
+            "members": self.spread,
+        }
+        dof = {"energies": self.tails.energy, "forces": self.tails.forces, "a structure": self.tails.joint}
+        listed = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
+        tails = ", ".join(f"{name} {'normal' if nu is None else f'{nu:.3g}'}" for name, nu in dof.items())
+        return f"factors of the variances: {listed}; ν of the Student t distributions of errors: {tails}"
+
     def scaling(self, distribution: Gaussian) -> Scaling:
         """The factors, for each energy and force."""
 
