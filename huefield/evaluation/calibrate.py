@@ -191,6 +191,7 @@ def calibrate(
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "coherent":
         factors, told = fit_predictions(before.select(fitted))
+        factors = factors.model_copy(update={"fitted_for": plain.noise_kind})
         changed, remarks = plain.with_calibration(factors), list(told)
     elif method == "gamma":
         doubled = predict_part(with_gamma_times(plain, 2.0), structures, "twice γ")

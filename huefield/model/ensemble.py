@@ -127,6 +127,11 @@ class Ensemble(eqx.Module):
         return jax.tree.map(lambda x: x[index] if eqx.is_array(x) else x, self.members)
 
     @property
+    def noise_kind(self) -> str:
+        """Kind of the noise model, as in configurations."""
+        return str(getattr(self.members.noise.config, "kind", type(self.members.noise).__name__))
+
+    @property
     def tails(self) -> Tails:
         """Tails of the errors, from the calibration; normal without one."""
         return Tails() if self.calibration is None else self.calibration.tails
@@ -148,6 +153,8 @@ class Ensemble(eqx.Module):
 
         Quantiles of the old uncertainties no longer apply and are dropped.
         """
+        if calibration is not None:
+            calibration.require_fit(self.noise_kind)
         return Ensemble(self.members, self.strategy, self.atom_energies, calibration)
 
     def with_typical(self, typical: TypicalUncertainty | None) -> "Ensemble":

@@ -18,6 +18,7 @@ from huefield.core.lowrank import safe_divide
 from huefield.core.tails import FEWEST_DOF, interval_width
 from huefield.model.calibration import ONE_SIGMA, CalibrationConfig, ConformalCalibration, PositiveFinite
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 Variances = Float[np.ndarray, " n"]
 DegreesOfFreedom = Annotated[float, Field(ge=FEWEST_DOF, allow_inf_nan=False)]
@@ -35,6 +36,9 @@ class AbstractJointCalibration(FrozenConfig):
     """A calibration of the covariance of energies and forces. Means do not change."""
 
     tails: Tails = Field(Tails(), description="tails of the errors")
+
+    def require_fit(self, kind: str) -> None:
+        """Raise if the calibration was fitted for another kind of noise model."""
 
     @property
     @abstractmethod
@@ -96,11 +100,20 @@ class CoherentCalibration(AbstractJointCalibration):
     energy_diagonal: PositiveFinite = Field(1.0, description="factor of the rest of the energy variance, an offset")
     force_diagonal: PositiveFinite = Field(1.0, description="factor of the rest of the force variances")
     spread: PositiveFinite = Field(1.0, description="factor of the variance between members, in energies and forces")
+    fitted_for: str | None = Field(None, description="kind of the noise model that it was fitted for; null if unknown")
 
     @property
     def is_coherent(self) -> bool:
         """True."""
         return True
+
+    def require_fit(self, kind: str) -> None:
+        """Raise if the calibration was fitted for another kind of noise model, whose parts mean something else."""
+        if self.fitted_for not in (None, kind):
+            raise HuefieldError(
+                f"this calibration was fitted for the noise model {self.fitted_for}, but the model has {kind}: fit it "
+                "again with `huefield calibrate`"
+            )
 
     def in_words(self) -> str:
         """Factors and tails in one sentence."""

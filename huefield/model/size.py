@@ -16,9 +16,8 @@ def size_remark(ensemble: Ensemble, atoms: int) -> str:
     known = None if typical is None else typical.most_atoms
     if known is not None and atoms <= known:
         return ""
-    kind = getattr(noise.config, "kind", type(noise).__name__)
     trained = "whose size at training is not known" if known is None else f"which was validated up to {known} atoms"
     return (
-        f"error bars for {atoms} atoms may be far too small: the noise model {kind} of this model, {trained}, lets "
-        "them vanish as structures grow. Train with the noise model local, which does not"
+        f"error bars for {atoms} atoms may be far too small: the noise model {ensemble.noise_kind} of this model, "
+        f"{trained}, lets them vanish as structures grow. Train with the noise model local, which does not"
     )
