@@ -252,3 +252,11 @@ def test_intervals_of_a_coherent_calibration_have_its_tails(local: Ensemble) -> 
 def test_tails_need_a_variance(dof: float) -> None:
     with pytest.raises(ValueError, match=r"energy\n.*(greater than or equal to 2\.05|finite number)"):
         Tails(energy=dof)
+
+
+def test_a_calibration_of_another_noise_model_is_refused() -> None:
+    config = ForceField.Config.model_validate({"potential": POTENTIAL, "noise": LOCAL})
+    ensemble = Ensemble.build(config, 1, key=jax.random.key(0))
+    assert ensemble.with_calibration(CoherentCalibration(fitted_for="local")).calibration is not None
+    with pytest.raises(ValueError, match="fitted for the noise model white, but the model has local: fit it again"):
+        ensemble.with_calibration(CoherentCalibration(fitted_for="white"))
