@@ -57,7 +57,7 @@ class LinearEstimate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JointDistribution:
-    """A Gaussian over the energy [eV] and the forces [eV/Å] of one structure.
+    """The joint distribution of the energy [eV] and the forces [eV/Å] of a structure: Gaussian, or Student t (``dof``).
 
     With local or colored noise, uncalibrated or calibrated with the method ``coherent``, energies and forces of a
     sample belong to one energy surface. Other calibrations scale the variances of energies and forces separately: each

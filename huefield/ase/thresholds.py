@@ -96,7 +96,8 @@ class WarningLimits:
         force = threshold.limit(typical, "atom", "total")
         assert typical is not None  # noqa: S101 - otherwise the line above raises
         source = f"{threshold} of the {typical.source} ({typical.structures} structures)"
-        return cls(threshold.limit(typical, "energy", "total"), force, source, typical.most_atoms)
+        most_atoms = typical.most_atoms if ensemble.members.noise.is_size_consistent else None
+        return cls(threshold.limit(typical, "energy", "total"), force, source, most_atoms)
 
     def exceeded(self, found: EnergyForcesMarginals, structure: Structure) -> str:
         """Uncertainties above the limits, in words; empty if there are none."""

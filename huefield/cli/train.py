@@ -125,7 +125,13 @@ def ending_the_job(distributed: bool) -> Iterator[None]:
 def config(
     preset: Annotated[PresetKind, typer.Option(help="Preset to start from.")] = PresetKind.SMALL,
     data: Annotated[Path | None, typer.Option(help="File or store to train on; the bundled data by default.")] = None,
-    noise: Annotated[NoiseKind | None, typer.Option(help="Noise model, if not the preset's.")] = None,
+    noise: Annotated[
+        NoiseKind | None,
+        typer.Option(
+            help="Noise model, if not the preset's. white and colored are size-consistent (local_white, local), except "
+            "for the preset paper."
+        ),
+    ] = None,
 ) -> None:
     """Print a configuration to start from, with comments."""
     from huefield.training import presets

@@ -66,7 +66,7 @@ class RigidMotions(eqx.Module):
         return self.partition.sum(jnp.einsum("qad,ad->aq", self.motions, forces))
 
     def removed_from(self, forces: Float[Array, "A D"], force_var: Float[Array, "A D"]) -> Float[Array, "A D"]:
-        """F − D Q (Qᵀ D Q)⁻¹ Qᵀ F: forces without rigid components, which uncertain atoms lose most of.
+        """F − D Q (Qᵀ D Q)⁻¹ Qᵀ F: forces without rigid components; the correction falls mostly on uncertain atoms.
 
         Structures that have an atom without noise, such as those of a model without a noise model, have D = 1.
         """

@@ -155,7 +155,7 @@ class Gaussian(eqx.Module):
         return jax.vmap(lambda key: self._draw(key, rigid, dof))(keys)
 
     def condition_on_energy(self, energy: Float[Array, " S"], mask: Bool[Array, " S"] | None = None) -> "Gaussian":
-        """The distribution conditional on energies, those of the structures that the mask keeps.
+        """The Gaussian conditional on energies, those of the structures that the mask keeps.
 
         The energy then has no variance left. For one member of the colored model this is
         F | E ~ N(F_θ − (∇ρ/ρ)(E − E_θ), γρ² I). The two parts follow from the law of total variance: the aleatoric

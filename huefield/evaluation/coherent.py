@@ -66,13 +66,14 @@ class VarianceParts:
             )
         noise = np.maximum(found.aleatoric_var - found.diagonal_var, 0.0)
         columns = (target - found.mean, noise, found.diagonal_var, found.epistemic_var)
-        return cls(*(column[observed].ravel() for column in columns))
+        known = observed & found.finite()
+        return cls(*(column[known].ravel() for column in columns))
 
     def __len__(self) -> int:
         return len(self.error)
 
     def usable(self) -> "VarianceParts":
-        """Without values whose variance is zero, as symmetry forbids them to differ; at most ``MOST``."""
+        """Without values of zero variance, such as forces that vanish by symmetry; at most ``MOST``."""
         kept = np.flatnonzero(self.noise + self.diagonal + self.spread > 0)
         if len(kept) > MOST:
             kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST])
@@ -104,11 +105,15 @@ def fit_predictions(predictions: Predictions) -> tuple[CoherentCalibration, tupl
             parts[name] = part
     if not parts:
         raise HuefieldError("; ".join(remarks) or NO_DATA)
-    return fit_coherent(parts.get("energies"), parts.get("forces")), tuple(remarks)
+    return fit_coherent(parts.get("energies"), parts.get("forces"), structures=len(predictions)), tuple(remarks)
 
 
 def fit_coherent(
-    energy: VarianceParts | None, forces: VarianceParts | None, *, tails: bool = True
+    energy: VarianceParts | None,
+    forces: VarianceParts | None,
+    *,
+    tails: bool = True,
+    structures: int | None = None,
 ) -> CoherentCalibration:
     """Fit factors and tails.
 
@@ -116,16 +121,17 @@ def fit_coherent(
         energy: errors of energies; None for none.
         forces: errors of force components; None for none.
         tails: whether to fit degrees of freedom; otherwise errors are normal.
+        structures: number of structures that the errors are from; None if each error is from one.
     """
     given = {
         name: _checked(name, part) for name, part in (("energies", energy), ("forces", forces)) if part is not None
     }
     if not given:
         raise HuefieldError(NO_DATA)
-    structures = min(map(len, given.values()))
+    count = structures or min(map(len, given.values()))
     with jax.enable_x64(True):
         data = {name: jnp.asarray(part.stacked()) for name, part in given.items()}
-        objective = jax.jit(jax.value_and_grad(lambda x: _objective(x, data, structures, tails)))
+        objective = jax.jit(jax.value_and_grad(lambda x: _objective(x, data, count, tails)))
         start = np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.1])
         most = 1.0 / FEWEST_DOF
         bounds = [(-LARGEST_LOG, LARGEST_LOG)] * 4 + [(1.0 / (2 * NORMAL_FROM), most)] * 2
@@ -137,8 +143,11 @@ def fit_coherent(
             bounds=bounds,
             options={"maxiter": 500, "ftol": 1e-12},
         )
-    if not np.isfinite(found.x).all():
-        raise HuefieldError("the fit of the calibration failed: are there errors or variances of absurd size?")
+    if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
+        raise HuefieldError(
+            f"the fit of the calibration failed ({found.message}): are there errors or variances that are NaN or of "
+            "absurd size?"
+        )
     factors = {name: float(np.exp(x)) for name, x in zip(NAMES, found.x[:4], strict=True)}
     dof = [
         _dof(x) if tails and name in given else None

@@ -109,7 +109,7 @@ def require_gamma(ensemble: Ensemble) -> None:
     """Raise unless the noise model has a γ."""
     if not isinstance(ensemble.members.noise, ColoredNoise):
         kind = getattr(ensemble.members.noise.config, "kind", "another")
-        raise HuefieldError(f"the noise model {kind} has no γ to fit: use the method isotonic, scale or conformal")
+        raise HuefieldError(f"the method gamma is for colored noise, but the model has {kind} noise: use coherent")
 
 
 def fit_gamma(before: Predictions, doubled: Predictions) -> GammaCalibration:

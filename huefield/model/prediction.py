@@ -104,6 +104,9 @@ class Prediction(eqx.Module):
     def samples(self, count: int, *, key: Key[Array, ""], balanced: bool = True) -> EnergyForcesStack:
         """Draw energies and forces jointly; energies as in the distribution.
 
+        After a coherent calibration they follow a Student t with ν of a whole structure, whose quantiles differ from
+        the intervals of single energies and forces.
+
         Args:
             count: number of draws.
             key: of the random numbers.

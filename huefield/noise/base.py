@@ -49,7 +49,7 @@ class AbstractNoise(eqx.Module):
 
     @property
     def is_size_consistent(self) -> bool:
-        """Whether a structure has the same noise with others far away from it, which then add theirs to the energy."""
+        """Whether distant atoms leave the force noise unchanged and only add to the energy noise."""
         return False
 
     @property

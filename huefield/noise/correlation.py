@@ -6,11 +6,12 @@ the structures that are compared,
 
     R(r, r') = exp(−½ Σ_i γ̄_i |r_i − r'_i|²).
 
-This is positive semi-definite, R(r, r) = 1, and its curvature for close structures is the γ_i that forces have. It is
-size-consistent as well: with local noise γ_i = ω_i²/ρ², where ω_i² is the rest of the force variance, and if few atoms
-move, the variance 2ρ²(1 − R) = Σ_i ω_i² |r_i − r'_i|² of a difference does not depend on the others. (The kernel of
-Paciorek and Schervish 2004, with lengths of its own for each structure, does: every atom whose γ_i changes decorrelates
-all of the energy.)
+This is positive semi-definite, R(r, r) = 1, and its curvature is the γ_i that forces have where all structures have the
+same. As γ̄ is a mean over the structures that are compared, a pair may have another correlation beside further ones.
+With local noise γ_i = ω_i²/ρ², where ω_i² is the rest of the force variance. For small displacements the variance of a
+difference, 2ρ²(1 − R) ≈ Σ_i ω_i² |r_i − r'_i|², then does not depend on atoms that stay in place. For large ones it
+does: it grows with their number up to 2ρ², an upper bound. (With the kernel of Paciorek and Schervish 2004, which has
+lengths of its own for each structure, every atom whose γ_i changes decorrelates all of the energy.)
 """
 
 import numpy as np

@@ -3,11 +3,11 @@ r"""Averages over the neighbours of an atom, which let the noise of an atom depe
     x̄_i = (x_i + Σ_j w_ij x_j) / (1 + Σ_j w_ij),      w_ij = (1 − r_ij²/r_c²)³ for r_ij < r_c, else 0.
 
 A network could compute this average itself, from its messages. It is offered because noise outputs are trained for few
-steps: an average passes on what one atom learns to its neighbours at once. :func:`pooled` gives it the weight that a
-sum over the neighbours would have, and with it the speed at which it is learnt (docs/reproduction/local-noise.md).
+steps: an average passes on what one atom learns to its neighbours at once. :func:`pooled` multiplies it by about the
+number of neighbours, so that it is learnt as fast as a sum (docs/reproduction/local-noise.md).
 
-It is an average, not a sum: more neighbours than in training, as when a cluster becomes a liquid, cannot push the noise
-below that of the most certain of them. w and its first two derivatives vanish at the cutoff r_c, so that forces and
+It is an average, not a sum: more neighbours than in training, as when a cluster becomes a liquid, cannot push it below
+the smallest of their outputs. w and its first two derivatives vanish at the cutoff r_c, so that forces and
 their noise are continuous; atoms beyond it are not heard.
 """
 

@@ -90,11 +90,11 @@ def predict_file(
             on_fault=skip if skip_bad else _refuse_strange,
             report=lambda done: report(done, total),
         ):
-            write(found)
             remark = "" if told else size_remark(ensemble, int(found.structures.sizes.max()))
             if remark:
                 told = True
                 warnings.warn(remark, stacklevel=2)
+            write(found)
             structures += len(found)
             with_stress += 0 if found.stress is None else int(np.isfinite(found.stress.mean).all((1, 2)).sum())
         if not structures:

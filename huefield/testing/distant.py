@@ -1,8 +1,8 @@
 """Checks of distant parts and of coherence, for anything that maps structures to a distribution.
 
 Let e(r) be the error of an energy, with the variance V(r). The errors of two distant parts add up, e = e_A + e_B, so
-that V_A + V_B ≤ V ≤ (√V_A + √V_B)²: from independent to equal errors. Forces belong to one part or the other, and do
-not change. Wherever e is differentiable, Cov(E, F) = −½ ∂V.
+that V_A + V_B ≤ V ≤ (√V_A + √V_B)²: from independent to equal errors, unless they are anticorrelated. Forces belong
+to one part or the other, and do not change. Wherever e is differentiable, Cov(E, F) = −½ ∂V.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,9 +38,15 @@ def check_distant_copies(predict: Predict, structure: Structure, relative: float
 
 
 def check_distant_parts(predict: Predict, first: Structure, second: Structure, relative: float) -> None:
-    """A distant different molecule changes no force variance, and variances of energies add up within their bounds."""
-    (energy, forces), (other, _) = _variances(predict, first), _variances(predict, second)
-    both, all_forces = _variances(predict, together([first, second]))
+    """A distant different molecule changes no force variance, and noise of energies adds up within its bounds.
+
+    Only the noise has the lower bound: members may err in opposite directions for the two molecules.
+    """
+    (_, forces), (_, all_forces) = _variances(predict, first), _variances(predict, together([first, second]))
+    energy, other, both = (
+        float(np.asarray(predict([each]).aleatoric_variance().energy)[0])
+        for each in (first, second, together([first, second]))
+    )
     np.testing.assert_allclose(
         np.sqrt(all_forces[: len(forces)]),
         np.sqrt(forces),
@@ -49,7 +55,7 @@ def check_distant_parts(predict: Predict, first: Structure, second: Structure, r
     )
     least, most = energy + other, (np.sqrt(energy) + np.sqrt(other)) ** 2
     assert least * (1 - relative) <= both <= most * (1 + relative), (
-        f"the energy variance {both:.6g} of two distant molecules must lie between the sum of both, {least:.6g}, and "
+        f"the energy noise {both:.6g} eV² of two distant molecules must lie between the sum of both, {least:.6g}, and "
         f"the square of the summed standard deviations, {most:.6g}"
     )
 

@@ -26,6 +26,6 @@ def check_ensemble(ensemble: Ensemble, structures: Sequence[Structure], *, relat
     with double.own_precision():
         for structure in structures:
             check_distant_copies(predict, structure, relative)
-            check_coherence(predict, structure, 100 * relative)
+            check_coherence(predict, structure, 10 * relative)
         for first, second in pairwise(structures):
             check_distant_parts(predict, first, second, relative)

@@ -10,7 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from huefield.data.dataset import DataConfig
 from huefield.data.references import FittedReferences, ReferenceConfig
 from huefield.model.forcefield import ForceField
-from huefield.noise import VanillaNoise
+from huefield.noise import LocalNoise, VanillaNoise
 from huefield.support.config import FrozenConfig, explain
 from huefield.support.errors import HuefieldError
 from huefield.support.yamlfile import parse_yaml
@@ -82,10 +82,16 @@ class TrainConfig(FrozenConfig):
         if isinstance(self.model.noise, VanillaNoise.Config) and noisy:
             raise HuefieldError(
                 f"stages {kinds} train the noise, but model.noise is vanilla, which has none: use squared_error stages "
-                "only, or noise: {kind: colored}"
+                "only, or noise: {kind: local}"
             )
         if isinstance(self.model.noise, VanillaNoise.Config) and any(stage.initialise_noise for stage in self.stages):
             raise HuefieldError("a stage has initialise_noise, but model.noise is vanilla, which has no levels to set")
+        other = [getattr(stage, "level_learns", "likelihood") for stage in self.stages]
+        if isinstance(self.model.noise, LocalNoise.Config) and set(other) != {"likelihood"}:
+            raise HuefieldError(
+                "level_learns is for colored noise: the levels of local noise are those of atoms, which learn from all "
+                "terms of the likelihood"
+            )
         if self.optimiser.freeze_mean and len(noisy) < len(kinds):
             raise HuefieldError(
                 f"with optimiser.freeze_mean, a squared_error stage would train nothing; the stages are {kinds}"

@@ -127,7 +127,9 @@ def test_gamma_alone(colored: Ensemble, part: Part) -> None:
 
 @pytest.mark.parametrize("noise", ["vanilla", "white"])
 def test_gamma_of_a_noise_model_without_one(noise: str, part: Part) -> None:
-    with pytest.raises(ValueError, match=f"the noise model {noise} has no γ to fit: use the method isotonic"):
+    with pytest.raises(
+        ValueError, match=f"the method gamma is for colored noise, but the model has {noise} noise: use coherent"
+    ):
         calibrate(untrained(noise), part, "gamma")
 
 

@@ -90,7 +90,7 @@ def test_a_larger_structure_is_never_more_certain(kind: type[LocalNoise] | type[
     assert found[kind.__name__] == pytest.approx(16 if kind is LocalWhiteNoise else 256, rel=1e-9)
 
 
-def test_crowded_surroundings_cannot_push_noise_below_that_of_the_most_certain_atom() -> None:
+def test_crowded_surroundings_cannot_push_pooled_noise_below_that_of_the_most_certain_atom() -> None:
     field = member(LocalNoise.Config().build())
     grid = np.stack(np.meshgrid(*[np.arange(4) * 1.6] * 3), -1).reshape(-1, 3)
     graph = graph_of([Structure(np.ones(64, np.uint8), grid)])
