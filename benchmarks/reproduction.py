@@ -44,7 +44,7 @@ TIE = 0.005
 """Largest increase of an NLL that counts as a tie."""
 ENCE_ALLOWED = 0.02
 """Largest increase of an ENCE that counts as a tie."""
-DEFAULT_ROW = "colored-atom"
+DEFAULT_ROW = "local"
 HEAD = """# {title}: all results
 
 Generated from `benchmarks/results/reproduction/{source}.json` by `python benchmarks/reproduction.py draw`: do not edit.
@@ -66,8 +66,9 @@ and all forces of a structure, in nats, with its differences to plain and to poo
 CALIBRATION = """## Before and after calibration
 
 Calibration uses the validation data. `one factor` multiplies all variances, `isotonic` maps them through a curve,
-`conformal` makes ± σ cover 68 %, `γ only` rescales γ and does not change energies. With few energies, `isotonic` is
-one factor for them.
+`conformal` makes ± σ cover 68 %, `coherent` has one factor for each part of the covariance and fits Student t tails (NLL
+of rows that were trained before it existed is missing), `γ only` rescales γ and does not change energies. With few
+energies, `isotonic` is one factor for them.
 
 """
 MATCHES = """## Rows that match white noise

@@ -16,7 +16,7 @@ from huefield.reproduce.published import METRICS, PUBLISHED
 from huefield.reproduce.rows import ROWS
 from huefield.reproduce.settings import same_settings
 from huefield.reproduce.sources import AbstractSource
-from huefield.reproduce.work import KEPT, RESULT
+from huefield.reproduce.work import KEPT, RESULT, TAILS
 from huefield.support.errors import HuefieldError
 from huefield.support.files import read_json, write_bytes
 from huefield.support.plain import rounded
@@ -234,7 +234,7 @@ class Table:
             and {
                 k: rounded(v, DIGITS)
                 for k, v in scores[quantity].items()
-                if k in KEPT or (drawn and k == "reliability")
+                if k in (*KEPT, *TAILS) or (drawn and k == "reliability")
             }
             for quantity in QUANTITIES
         }

@@ -30,6 +30,8 @@ from huefield.training.outcome import MODEL
 RESULT = "result.json"
 KEPT = ("count", "mae", "rmse", "nll", "rzv", "ence", "cv", "rmv")
 """Metrics in a result."""
+TAILS = ("coverage", "dof")
+"""Further numbers in a result: observed coverage by nominal coverage, and ν of a Student t."""
 DIGITS = 6
 """Significant digits of numbers in results."""
 SECONDS_TO_WAIT = 10
