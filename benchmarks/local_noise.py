@@ -31,7 +31,7 @@ def compared(tables: list[Table]) -> str:
         for table in tables
         for test, title in table.tests.items()
     }
-    return markdown_rows(heads, [[name, *cells] for name, cells in rows.items()])
+    return markdown_rows(heads, [[name, *cells] for name, cells in rows.items()], "test")
 
 
 def coverage(table: Table, test: str, method: str, quantity: str) -> str:
@@ -60,13 +60,18 @@ def calibrated_rows(table: Table) -> Iterator[list[str]]:
 def calibrated(tables: list[Table]) -> str:
     """The table of calibrations."""
     heads = [f"{name}: {metric}" for name in ("E", "F") for metric in ("NLL", "RZV", "68/95/99 % hold")]
-    return markdown_rows(heads, [row for table in tables for row in calibrated_rows(table)])
+    return markdown_rows(heads, [row for table in tables for row in calibrated_rows(table)], "test")
+
+
+def tables_of_page() -> dict[str, str]:
+    """All tables by their places."""
+    tables = [table for table in kept_tables() if ROW in table.results]
+    return {"compared": compared(tables), "calibrated": calibrated(tables)}
 
 
 def main() -> None:
     """Fill the tables."""
-    tables = [table for table in kept_tables() if ROW in table.results]
-    fill("reproduction/local-noise.md", {"compared": compared(tables), "calibrated": calibrated(tables)})
+    fill("reproduction/local-noise.md", tables_of_page())
 
 
 if __name__ == "__main__":

@@ -54,7 +54,8 @@ E stands for energies (eV), F for force components (eV/Å). NLL is the negative 
 deviation of error/σ (ideally 1; above 1 the model is overconfident), ENCE the mean relative gap between predicted and
 actual errors over bins (ideally 0), CV the relative spread of σ, RMV the root of the mean variance
 ([formulas](../evaluation.md#metrics)). Numbers are means over seeds of the data split ± half of the 95 % interval; a
-row with a single seed has no interval.
+row with a single seed has no interval. The rows `local` and `white, local` were trained later than the others, from means
+of the same seeds and settings that differ by rounding, which training amplifies.
 
 """
 COMPARISON = """## Compared with white noise
@@ -66,8 +67,8 @@ and all forces of a structure, in nats, with its differences to plain and to poo
 CALIBRATION = """## Before and after calibration
 
 Calibration uses the validation data. `one factor` multiplies all variances, `isotonic` maps them through a curve,
-`conformal` makes ± σ cover 68 %, `coherent` has one factor for each part of the covariance and fits Student t tails (NLL
-of rows that were trained before it existed is missing), `γ only` rescales γ and does not change energies. With few
+`conformal` makes ± σ cover 68 %, `coherent` has one factor for each part of the covariance and fits Student t tails
+(rows that were trained before it existed do not have it), `γ only` rescales γ and does not change energies. With few
 energies, `isotonic` is one factor for them.
 
 """

@@ -62,6 +62,12 @@ class TestPages:
             path = FOLDER.parent / "docs" / "reproduction" / f"{table.source}.md"
             assert path.read_text() == reproduction.page(table), "run python benchmarks/reproduction.py draw"
 
+    def test_tables_of_local_noise_are_up_to_date(self, benchmark_named: Program) -> None:
+        local = benchmark_named("local_noise")
+        page = (FOLDER.parent / "docs" / "reproduction" / "local-noise.md").read_text()
+        for place, content in local.tables_of_page().items():
+            assert f"<!-- {place} -->\n{content}<!-- end -->" in page, "run python benchmarks/local_noise.py"
+
     def test_findings_are_read_in_five_minutes(self) -> None:
         page = (FOLDER.parent / "docs" / "reproduction.md").read_text()
         assert len(page.splitlines()) <= 120
