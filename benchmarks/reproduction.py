@@ -54,8 +54,8 @@ E stands for energies (eV), F for force components (eV/Å). NLL is the negative 
 deviation of error/σ (ideally 1; above 1 the model is overconfident), ENCE the mean relative gap between predicted and
 actual errors over bins (ideally 0), CV the relative spread of σ, RMV the root of the mean variance
 ([formulas](../evaluation.md#metrics)). Numbers are means over seeds of the data split ± half of the 95 % interval; a
-row with a single seed has no interval. The rows `local` and `white, local` were trained later than the others, from means
-of the same seeds and settings that differ by rounding, which training amplifies.
+row with a single seed has no interval. The rows `local` and `white, local` were trained later than the others, from
+means of the same seeds and settings that differ by rounding, which training amplifies.
 
 """
 COMPARISON = """## Compared with white noise
