@@ -21,8 +21,8 @@ GAIN = 10.0
 
 
 def pooled(values: Float[Array, "A k"], graph: Graph) -> Float[Array, "A k"]:
-    """``GAIN`` times the average over each atom and its neighbours."""
-    return GAIN * neighbour_average(values, graph)
+    """``GAIN`` times the average over each atom and its neighbours; the values themselves for points without any."""
+    return values if graph.neighbours is None else GAIN * neighbour_average(values, graph)
 
 
 def neighbour_average(values: Float[Array, "A k"], graph: Graph) -> Float[Array, "A k"]:
