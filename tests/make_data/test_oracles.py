@@ -53,8 +53,9 @@ def test_xtb_label_does_not_depend_on_what_was_labelled_before() -> None:
     first = oracle.label(at)
     oracle.label(structure("C2H4", seed=1))
     again = oracle.label(at)
-    assert again.energy == first.energy
-    np.testing.assert_array_equal(again.forces, first.forces)
+    # Up to rounding: sums of tblite depend on how its memory is aligned. A density kept from before would show at 1e-8.
+    assert again.energy == pytest.approx(first.energy, rel=1e-14)
+    np.testing.assert_allclose(again.forces, first.forces, rtol=0, atol=1e-13)
 
 
 def test_label_keeps_what_it_was_not_asked_for() -> None:
