@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from scipy.optimize import minimize, minimize_scalar
 
-from huefield.core.tails import FEWEST_DOF, joint_log_density, log_density_with_tails
+from huefield.core.tails import joint_log_density, log_density_with_tails
 from huefield.model.calibration import FEWEST
 from huefield.model.joint_calibration import CoherentCalibration, Tails
 from huefield.predict.marginals import Marginals
@@ -35,6 +35,9 @@ PRIOR_INVERSE_DOF = 0.2
 """Mean of 1/ν in the prior, an exponential distribution: normal tails unless the errors say otherwise."""
 LARGEST_LOG = 12.0
 """Bound of |log factor|."""
+FEWEST_FITTED = 3.0
+"""Smallest ν of a fit. Towards ν = 2 the standard deviation of a t distribution, which error bars are, grows without
+bound: at ν = 2.05 it is 6.4 times the scale, at ν = 3 it is 1.7 times."""
 NORMAL_FROM = 200.0
 """ν from which the distribution counts as normal."""
 MOST = 300_000
@@ -133,7 +136,7 @@ def fit_coherent(
         data = {name: jnp.asarray(part.stacked()) for name, part in given.items()}
         objective = jax.jit(jax.value_and_grad(lambda x: _objective(x, data, count, tails)))
         start = np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.1])
-        most = 1.0 / FEWEST_DOF
+        most = 1.0 / FEWEST_FITTED
         bounds = [(-LARGEST_LOG, LARGEST_LOG)] * 4 + [(1.0 / (2 * NORMAL_FROM), most)] * 2
         found = minimize(
             lambda x: tuple(np.asarray(v, float) for v in objective(jnp.asarray(x))),
@@ -184,7 +187,7 @@ def fit_joint_dof(quadratic: Float[np.ndarray, " n"], count: Float[np.ndarray, "
         return -float(jnp.mean(density)) + inverse / PRIOR_INVERSE_DOF / len(count)
 
     with jax.enable_x64(True):
-        found = minimize_scalar(nll, bounds=(1.0 / (2 * NORMAL_FROM), 1.0 / FEWEST_DOF), method="bounded")
+        found = minimize_scalar(nll, bounds=(1.0 / (2 * NORMAL_FROM), 1.0 / FEWEST_FITTED), method="bounded")
     return _dof(float(found.x))
 
 
