@@ -22,7 +22,7 @@ from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt8
 from pydantic import Field, ValidationError
 
-from huefield.core.structure import Block
+from huefield.core.structure import TAG, Block
 from huefield.data.composition import element_counts, present_elements, require_packed, runs, symbol
 from huefield.support.checks import require_finite, require_shape
 from huefield.support.config import FrozenConfig, explain
@@ -31,8 +31,6 @@ from huefield.support.files import write_bytes
 
 ISOLATED_ANGSTROM = 8.0
 """Smallest lattice vector of a box around an isolated atom; shorter ones make a crystal of it."""
-TAG = "all"
-"""The data set of all structures where no other is named."""
 SAME_ATOM_EV = 1e-3
 """Energies of one isolated atom that differ by more are an error."""
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
-from huefield.data.references import TAG, AtomicReferences
+from huefield.data.references import AtomicReferences
 from huefield.model.ensemble import Ensemble, build_members
 from huefield.model.forcefield import ForceField
 from huefield.training.config import TrainConfig

@@ -24,11 +24,12 @@ from typing import Any
 
 import jax
 
+from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import Part, Parts
 from huefield.data.opening import AtomsOrPaths
 from huefield.data.readers.base import MixedLabelsError, Remark, reader_of_training
-from huefield.data.references import TAG, AtomicReferences, EnergyChunk, GivenReferences
+from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
 from huefield.data.runs import CONFIG, digest
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from huefield.core.structure import Block, Structure, pack, stress_volumes
+from huefield.core.structure import TAG, BaselineResult, Block, Structure, joined, pack, stress_volumes
 from huefield.data.batches.batching import make_batch
 
 
@@ -109,3 +111,59 @@ def test_the_rule_for_a_stress(cell: np.ndarray, pbc: tuple[bool, ...], volume: 
     assert stress_volumes(cell, np.array(pbc)) == pytest.approx(volume, rel=1e-12)
     structure = Structure(np.array([8], np.uint8), np.zeros((1, 3)), cell, np.array(pbc))
     assert float(make_batch([structure], 3.0, ()).graph.volumes()[0]) == pytest.approx(volume, rel=1e-6)
+
+
+def _with_results() -> Block:
+    methane, hydrogen = _atoms([6, 1, 1, 1, 1], energy=-3.0), _atoms([1, 1], energy=-2.0)
+    results = [BaselineResult(-2.5, np.full((5, 3), 0.25), np.eye(3)), None]
+    return pack([methane, hydrogen], np.arange(2), "a").with_baseline(results)
+
+
+def _atoms(numbers: list[int], energy: float) -> Structure:
+    count = len(numbers)
+    return Structure(
+        np.array(numbers, np.uint8), np.arange(3.0 * count).reshape(count, 3), energy=energy, forces=np.ones((count, 3))
+    )
+
+
+def test_results_of_a_baseline_follow_their_structures() -> None:
+    block = _with_results()
+    swapped = block.block(np.array([1, 0]))
+    assert swapped[0].baseline is None
+    found = swapped[1].baseline
+    assert found is not None
+    assert found.energy == -2.5
+    np.testing.assert_array_equal(found.forces, np.full((5, 3), 0.25))
+    again = pack(list(block), block.frames, "again")
+    assert again.baseline is not None
+    np.testing.assert_array_equal(again.baseline.known, [True, False])
+    np.testing.assert_array_equal(again.baseline.has_stress, [True, False])
+
+
+def test_blocks_with_and_without_a_baseline_are_joined() -> None:
+    block = _with_results()
+    plain = pack([_atoms([8], -1.0)], np.arange(1), "b")
+    found = joined([plain, block], "both")
+    assert found.baseline is not None
+    np.testing.assert_array_equal(found.baseline.known, [False, True, False])
+    assert found[1].baseline is not None
+    assert joined([plain, plain], "plain").baseline is None
+
+
+def test_labels_relative_to_a_baseline_are_its_errors() -> None:
+    block = _with_results().block(np.array([0]))
+    relative = block.relative_to_baseline()
+    np.testing.assert_allclose(relative.energy, [-0.5])
+    np.testing.assert_allclose(relative.forces, np.full((5, 3), 0.75))
+    assert relative.baseline is None
+    assert not relative.has_stress.any()
+    with pytest.raises(ValueError, match="known for every structure"):
+        _with_results().relative_to_baseline()
+
+
+def test_structures_belong_to_one_data_set_unless_told() -> None:
+    plain = pack([_atoms([8], -1.0)], np.arange(1), "b")
+    tagged = replace(plain, tags=("pbe",))
+    assert plain.tags == (TAG,)
+    assert joined([plain, tagged], "both").block(np.array([1, 0])).tags == ("pbe", TAG)
+    assert pack(list(tagged), tagged.frames, "again").tags == ("pbe",)

@@ -6,10 +6,11 @@ import jax
 import numpy as np
 import pytest
 
+from huefield.core.structure import TAG
 from huefield.data.batches.batching import Place
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import BundledData, open_part
-from huefield.data.references import TAG, AtomicReferences
+from huefield.data.references import AtomicReferences
 from huefield.training.feed import MANY_STEPS, Feed
 from huefield.training.mesh import Layout, MeshConfig
 from tests.training.helpers import write_waters

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from huefield.core.structure import Block
+from huefield.core.structure import TAG, Block
 from huefield.data import dataset
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import Part, open_part
-from huefield.data.references import TAG, AtomicReferences
+from huefield.data.references import AtomicReferences
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.predict import batches, predict_part

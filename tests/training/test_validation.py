@@ -9,9 +9,10 @@ import pytest
 from ase.calculators.singlepoint import SinglePointCalculator
 from ase.io import write
 
+from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import open_part
-from huefield.data.references import TAG, AtomicReferences
+from huefield.data.references import AtomicReferences
 from huefield.evaluation.paper_metrics import paper_metrics
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField

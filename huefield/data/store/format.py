@@ -9,11 +9,13 @@ SHA-256 of each ``.crc`` file, of ``provenance.json`` and of itself. ``faults.tx
 | structures | ``energy``, ``has_energy``, ``has_forces``, ``has_stress``, ``cells``, ``pbc``, ``stress`` |
 | structures and one more | ``starts``, the row of the first atom of each |
 | structures | ``group`` and ``source`` (numbers of names), ``frame`` (number in the source) |
-| atoms, those of a structure together | ``atomic_numbers``, ``positions``, ``forces`` |
+| structures | ``baseline_energy``, ``baseline_stress``, ``baseline_known``, ``baseline_has_stress`` |
+| atoms, those of a structure together | ``atomic_numbers``, ``positions``, ``forces``, ``baseline_forces`` |
 | bytes of UTF-8 | ``group_names``, ``source_names`` |
 | names and one more | ``group_starts``, ``source_starts``, the first byte of each name |
 
-``cells``, ``pbc``, ``stress`` and ``forces`` exist only if a structure has them; otherwise they count as zero.
+``cells``, ``pbc``, ``stress``, ``forces`` and those of a baseline exist only if a structure has them; otherwise they
+count as zero.
 """
 
 import hashlib
@@ -75,6 +77,11 @@ COLUMNS = {
         ColumnSpec("cells", "<f8", (3, 3), optional=True),
         ColumnSpec("pbc", "|b1", (3,), optional=True),
         ColumnSpec("stress", "<f8", (3, 3), optional=True),
+        ColumnSpec("baseline_energy", "<f8", optional=True),
+        ColumnSpec("baseline_forces", "real", (3,), "atom", optional=True),
+        ColumnSpec("baseline_stress", "<f8", (3, 3), optional=True),
+        ColumnSpec("baseline_known", "|b1", optional=True),
+        ColumnSpec("baseline_has_stress", "|b1", optional=True),
         ColumnSpec("group", "<i4"),
         ColumnSpec("source", "<i4"),
         ColumnSpec("frame", "<i8"),
@@ -84,6 +91,10 @@ COLUMNS = {
         ColumnSpec("source_starts", "<i8", (), "name"),
     )
 }
+
+
+BASELINE = "baseline_"
+"""Prefix of columns with the fields of :class:`~huefield.core.structure.BaselineColumns`."""
 
 
 class SourceInfo(FrozenConfig):

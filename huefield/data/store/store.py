@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +17,10 @@ import numpy as np
 from jaxtyping import Int, Shaped
 from pydantic import ValidationError
 
-from huefield.core.structure import Block, Structure
+from huefield.core.structure import BaselineColumns, Block, Structure
 from huefield.data.store.columns import REMEDY, ColumnReader, PageBudget, read_bytes
 from huefield.data.store.format import (
+    BASELINE,
     COLUMNS,
     FORMAT,
     MANIFEST,
@@ -96,12 +98,17 @@ class Store:
             return self._columns[name].take_ranges(first, stop) if per_atom else self._columns[name].take(index)
 
         arrays = ("atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
+        columns: dict[str, Any] = {name: rows(name) for name in (*arrays, "stress", "has_stress")}
+        if f"{BASELINE}known" in self._columns:
+            columns["baseline"] = BaselineColumns(
+                **{each.name: rows(BASELINE + each.name) for each in fields(BaselineColumns)}
+            )
         return Block(
             sizes=stop - first,
-            **{name: rows(name) for name in (*arrays, "stress", "has_stress")},
             groups=tuple(names[i] for i in inverse),
             frames=index,
             source=str(self.path),
+            **columns,
         )
 
     def blocks(self, size: int = 4096) -> Iterator[Block]:

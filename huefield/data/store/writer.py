@@ -20,10 +20,11 @@ import numpy as np
 from jaxtyping import Shaped
 from pydantic import ValidationError
 
-from huefield.core.structure import Block
+from huefield.core.structure import BaselineColumns, Block
 from huefield.data.readers.base import Fault, LeftOut
 from huefield.data.store.columns import ColumnWriter, open_at
 from huefield.data.store.format import (
+    BASELINE,
     COLUMNS,
     MANIFEST,
     SUFFIX,
@@ -139,7 +140,7 @@ class StoreWriter:
             }
             for name in self._columns.keys() - arrays.keys():
                 if COLUMNS[name].per != "name":
-                    self._columns[name].append(getattr(block, name))
+                    self._columns[name].append(_values(name, block))
             for name, array in arrays.items():
                 self._columns[name].append(array)
             self.structures += len(block)
@@ -251,8 +252,18 @@ class StoreWriter:
 
 
 def _present(name: str, block: Block) -> bool:
+    if name.startswith(BASELINE):
+        return block.baseline is not None
     masks = {"forces": "has_forces", "stress": "has_stress"}
     return COLUMNS[name].optional and bool(getattr(block, masks.get(name, name)).any())
+
+
+def _values(name: str, block: Block) -> Shaped[np.ndarray, "..."]:
+    """The rows of a column; zeros for a baseline that the block does not have."""
+    if not name.startswith(BASELINE):
+        return np.asarray(getattr(block, name))
+    columns = block.baseline or BaselineColumns.unknown(len(block), len(block.positions))
+    return np.asarray(getattr(columns, name.removeprefix(BASELINE)))
 
 
 def _locked(folder: Path) -> int:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from huefield.core.structure import Block
+from huefield.core.structure import BaselineResult, Block
 from huefield.data.readers.base import Fault, LeftOut
 from huefield.data.store.format import Provenance, ReadingPosition, SourceInfo
 from huefield.data.store.store import Store, StoreError
@@ -288,3 +288,18 @@ def test_a_writer_that_failed_takes_nothing_more(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="an earlier write failed; open a new writer"):
             writer.append(some_blocks()[0])
     assert not list(tmp_path.iterdir())
+
+
+def test_results_of_a_baseline_come_back_as_they_were(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    plain, second = random_block(4, rng=rng), random_block(3, rng=rng)
+    first, last = rng.normal(size=(second.sizes[0], 3)), rng.normal(size=(second.sizes[2], 3))
+    results = [BaselineResult(-1.5, first, np.eye(3)), None, BaselineResult(2.5, last)]
+    store = Store.open(written(tmp_path / "a.hues", [plain, second.with_baseline(results)]))
+    found = store.block(np.array([6, 5, 4, 0])).baseline
+    assert found is not None
+    np.testing.assert_array_equal(found.known, [True, False, True, False])
+    np.testing.assert_array_equal(found.has_stress, [False, False, True, False])
+    np.testing.assert_array_equal(found.energy, [2.5, 0.0, -1.5, 0.0])
+    np.testing.assert_array_equal(found.forces[: len(last)], last)
+    assert Store.open(written(tmp_path / "b.hues", [plain])).block(np.array([0])).baseline is None
