@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from huefield.core.structure import Block, row_ranges
+from huefield.core.structure import BaselineResult, Block, row_ranges
 from huefield.data.store.format import COLUMNS, manifest_digest
 from huefield.data.store.store import Store, StoreError
 from tests.data.store.test_writer import random_block, written
@@ -14,7 +14,9 @@ from tests.data.store.test_writer import random_block, written
 
 @pytest.fixture(scope="module")
 def block() -> Block:
-    return random_block(300, rng=np.random.default_rng(1), largest=90)
+    rng = np.random.default_rng(1)
+    block = random_block(300, rng=rng, largest=90)
+    return block.with_baseline([BaselineResult(rng.normal(), rng.normal(size=(size, 3))) for size in block.sizes])
 
 
 @pytest.fixture(scope="module")
