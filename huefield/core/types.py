@@ -175,6 +175,8 @@ class Labels(eqx.Module):
     forces: Float[Array, "A D"]
     energy_mask: Bool[Array, " S"]
     forces_mask: Bool[Array, " A"]
+    weight: Float[Array, " S"] | None = None
+    """Factor on all terms of a structure in a loss; None for ones."""
 
     @classmethod
     def from_arrays(

@@ -66,6 +66,7 @@ def make_batch(
     shapes: Sequence[BatchShape],
     *,
     energy_offset: Float[np.ndarray, " n"] | None = None,
+    weights: Float[np.ndarray, " n"] | None = None,
 ) -> Batch:
     """Pack structures into the cheapest shape that holds them.
 
@@ -79,6 +80,7 @@ def make_batch(
         shapes: to choose from; see :func:`choose_shapes`.
         energy_offset: subtracted from each energy [eV] in float64, before the energy is rounded to the precision of
             the batch: usually energies of isolated atoms. None for zero.
+        weights: of the structures in a loss; None for ones.
     """
     block = structures if isinstance(structures, Block) else pack(list(structures), np.arange(len(structures)), "batch")
     block = replace(block, positions=near_origin(block))
@@ -107,7 +109,8 @@ def make_batch(
     positions, numbers, index, cells, *labelled, present = jax.device_put(arrays)
     neighbours = neighbour_matrix(pairs, shape.atoms, shape.slots)
     graph = Graph(positions, numbers, Partition(index, shape.structures), neighbours, cells)
-    return Batch(graph, Labels(*labelled), present)
+    weight = None if weights is None else jax.device_put(_padded(weights, shape.structures, dtype))
+    return Batch(graph, replace(Labels(*labelled), weight=weight), present)
 
 
 def fitting_shape(shapes: Sequence[BatchShape], structures: int, atoms: int, slots: int) -> BatchShape:

@@ -24,6 +24,8 @@ class Prepared:
     """The largest number of neighbours of an atom, for each structure."""
     offsets: Float[np.ndarray, " n"]
     """Energy of the isolated atoms of each structure [eV], which labels of batches are relative to."""
+    weights: Float[np.ndarray, " n"] | None = None
+    """Weights of the structures in a loss; None for ones."""
 
     @classmethod
     def of(
@@ -50,7 +52,11 @@ class Prepared:
         """A padded batch in the memory of the host."""
         with jax.default_device(jax.local_devices(backend="cpu")[0]):
             return make_batch(
-                self.part.block(indices), self.cutoff_angstrom, (shape,), energy_offset=self.offsets[indices]
+                self.part.block(indices),
+                self.cutoff_angstrom,
+                (shape,),
+                energy_offset=self.offsets[indices],
+                weights=None if self.weights is None else self.weights[indices],
             )
 
     def shape_for(self, batches: list[Int[np.ndarray, " _"]], shapes: tuple[BatchShape, ...]) -> BatchShape:
