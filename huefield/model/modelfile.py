@@ -1,6 +1,6 @@
 """Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
-Layout of format versions 1 to 3: a safetensors file whose metadata has
+Layout of format versions 1 to 4: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -10,6 +10,7 @@ Layout of format versions 1 to 3: a safetensors file whose metadata has
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
 ``calibration``    JSON of a joint calibration; separate ones in version 2, coherent ones in version 3
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
+``datasets``       JSON of :class:`Datasets`, in version 4; ``atom_energies`` are those of the chosen one
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -19,6 +20,7 @@ Loading builds only classes that the caller's program knows: a file cannot name 
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import mode
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -32,6 +34,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from huefield import __version__
 from huefield.core.structure import Precision
+from huefield.model.datasets import Datasets
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration
@@ -45,10 +48,10 @@ from huefield.support.trees import named_arrays, with_arrays
 
 T = TypeVar("T")
 FORMAT = "huefield-model"
-FORMAT_VERSION = 3
-"""The newest version that can be read. Ensembles with a coherent calibration are written as version 3, other calibrated
-ones as version 2, and all others as version 1: programs that know older versions only refuse a file instead of ignoring
-its calibration."""
+FORMAT_VERSION = 4
+"""The newest version that can be read. Ensembles of several data sets are written as version 4, others with a coherent
+calibration as version 3, other calibrated ones as version 2, and all others as version 1: programs that know older
+versions only refuse a file instead of ignoring its data sets or its calibration."""
 _CALIBRATION: TypeAdapter[AbstractJointCalibration] = TypeAdapter(JointCalibration)
 _TYPICAL = TypeAdapter(TypicalUncertainty)
 PRECISIONS = ("float32", "float64")
@@ -90,6 +93,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         metadata["calibration"] = ensemble.calibration.model_dump_json()
     if ensemble.typical is not None:
         metadata["typical"] = ensemble.typical.model_dump_json()
+    if ensemble.datasets is not None:
+        metadata["datasets"] = ensemble.datasets.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
@@ -98,6 +103,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
 
 def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
+    if ensemble.datasets is not None:
+        return "4"
     if ensemble.calibration is None:
         return "1"
     return "3" if isinstance(ensemble.calibration, CoherentCalibration) else "2"
@@ -141,17 +148,28 @@ def load(
         raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
+    ensemble = _with_datasets(ensemble, _entry(path, metadata, "datasets", Datasets.model_validate_json))
     ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION.validate_json))
     return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL.validate_json))
 
 
-def open_model(model: ModelSource, *, dtype: Precision | None = None) -> Ensemble:
+def _with_datasets(ensemble: Ensemble, datasets: Datasets | None) -> Ensemble:
+    return ensemble if datasets is None else replace(ensemble, atom_energies=datasets.energies(), datasets=datasets)
+
+
+def open_model(model: ModelSource, *, dtype: Precision | None = None, dataset: str | None = None) -> Ensemble:
     """The ensemble of a model.
 
     Args:
         model: an ensemble, a model file, or an object with an ``ensemble``, such as the result of ``huefield.train``.
         dtype: precision of the parameters; None for that of the model.
+        dataset: tag of the data set whose energies to predict; None for the one that the model has chosen.
     """
+    ensemble = _opened(model, dtype)
+    return ensemble if dataset is None else ensemble.with_dataset(dataset)
+
+
+def _opened(model: ModelSource, dtype: Precision | None) -> Ensemble:
     if isinstance(model, str | Path):
         return load(model, dtype=dtype)
     ensemble = model if isinstance(model, Ensemble) else getattr(model, "ensemble", None)

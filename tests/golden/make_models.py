@@ -7,7 +7,9 @@ import json
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from huefield import Ensemble, ForceField, save
 from huefield.data import toy_graph
@@ -16,7 +18,8 @@ from huefield.model import CoherentCalibration, EnergyForcesCalibration, Isotoni
 FOLDER = Path(__file__).parent
 POTENTIAL = {"kind": "mlp", "width": 4, "depth": 1}
 COLORED = {"kind": "colored", "gamma": "atom", "channels": 2}
-NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}}
+NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}, "4": {"kind": "local"}}
+DATASETS = {"4": {"pbe": {1: -13.6}, "wb97x": {1: -13.5}}}
 CALIBRATIONS = {
     "1": None,
     "2": EnergyForcesCalibration(
@@ -26,6 +29,7 @@ CALIBRATIONS = {
     "3": CoherentCalibration(
         noise=2.5, energy_diagonal=3.0, force_diagonal=0.4, spread=1.7, tails=Tails(energy=4.0, forces=3.0, joint=5.0)
     ),
+    "4": None,
 }
 
 if __name__ == "__main__":
@@ -34,8 +38,12 @@ if __name__ == "__main__":
         config = {"potential": POTENTIAL, "noise": NOISES[version]}
         built = Ensemble.build(ForceField.Config.model_validate(config), 2, key=jax.random.key(1))
         ensemble = built.with_calibration(CALIBRATIONS[version])
+        if version in DATASETS:
+            ensemble = ensemble.with_datasets(DATASETS[version]).with_dataset("wb97x")
         save(ensemble, FOLDER / f"model-v{version}.safetensors")
-        prediction = ensemble.predict(toy_graph([-0.7, 0.1, 0.9]))
+        graph = toy_graph([-0.7, 0.1, 0.9])
+        hydrogen = eqx.tree_at(lambda g: g.atomic_numbers, graph, jnp.ones_like(graph.atomic_numbers))
+        prediction = ensemble.predict(hydrogen)
         numbers = {
             "energy": prediction.energy.tolist(),
             "forces": prediction.forces.tolist(),

@@ -158,7 +158,9 @@ class TestRoundTrip:
     def test_files_of_every_format_version_still_load(self, version: int) -> None:
         golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
-        prediction = huefield.load(golden.with_suffix(".safetensors")).predict(toy_graph([-0.7, 0.1, 0.9]))
+        graph = toy_graph([-0.7, 0.1, 0.9])
+        hydrogen = eqx.tree_at(lambda g: g.atomic_numbers, graph, jnp.ones_like(graph.atomic_numbers))
+        prediction = huefield.load(golden.with_suffix(".safetensors")).predict(hydrogen)
         np.testing.assert_allclose(prediction.energy, expected["energy"], rtol=1e-6)
         np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
         np.testing.assert_allclose(prediction.energy_uncertainty, expected["energy_uncertainty"], rtol=1e-6)
@@ -345,7 +347,7 @@ class TestUnknownContent:
 
     def test_newer_format_names_both_versions(self, tiny: Path) -> None:
         forge(tiny, metadata={"format_version": "7", "huefield": "9.8.7"})
-        versions = rf"format version 7 is newer than this huefield \({huefield.__version__}\) can read \(3\)"
+        versions = rf"format version 7 is newer than this huefield \({huefield.__version__}\) can read \(4\)"
         with refused(tiny, rf"{versions}; it was written by huefield 9\.8\.7: upgrade"):
             huefield.load(tiny)
 
