@@ -1,6 +1,7 @@
 """Assemble members that were trained one by one."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -49,7 +50,7 @@ def assemble(
             candidates = _candidates(folders, config)
             parts = _data_for(folders[0], config)
             references = references_for(config, parts["train"], candidates.best)
-            validation = prepare(parts["validation"], cutoff_of(config), references)
+            validation = prepare(parts["validation"], cutoff_of(config), references, config.data.datasets)
             others = {name: part for name, part in parts.items() if name not in DECISIVE}
             return conclude(candidates, validation, others, config, folder, report)
 
@@ -74,14 +75,28 @@ def _joined(paths: list[Path]) -> Ensemble:
             raise HuefieldError(
                 f"{path} has {one.precision}, but {paths[0]} {first.precision}: train them in one precision"
             )
-        ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
-        if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
+        ours, theirs = _references(first), _references(one)
+        if ours.keys() != theirs.keys() or any(abs(ours[key] - theirs[key]) > SAME_EV for key in ours):
             raise HuefieldError(
-                f"{path} has other energies of isolated atoms than {paths[0]} ({theirs} and {ours} eV by "
-                "atomic number): it was trained on other data. Give all members the same with references: {kind: given}"
+                f"{path} has other energies of isolated atoms than {paths[0]} ({_text(one)} and {_text(first)}): it "
+                "was trained on other data. Give all members the same with references: {kind: given}"
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
-    return ensemble.with_atom_energies(dict(first.atom_energies))
+    return replace(ensemble, atom_energies=first.atom_energies, datasets=first.datasets)
+
+
+def _references(ensemble: Ensemble) -> dict[tuple[str, int], float]:
+    """Energies of isolated atoms by data set and atomic number."""
+    if ensemble.datasets is None:
+        return {("", number): energy for number, energy in ensemble.atom_energies}
+    return {(each.tag, number): e for each in ensemble.datasets.references for number, e in each.atom_energies}
+
+
+def _text(ensemble: Ensemble) -> str:
+    """Energies of isolated atoms, for a message."""
+    if ensemble.datasets is None:
+        return f"{dict(ensemble.atom_energies)} eV by atomic number"
+    return ", ".join(f"{each.tag}: {dict(each.atom_energies)}" for each in ensemble.datasets.references)
 
 
 def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:

@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.references import AtomicReferences
 from huefield.model.ensemble import Ensemble, build_members
@@ -34,14 +33,13 @@ def initial_ensemble(
     config: TrainConfig, members: range, references: AtomicReferences, data: Prepared, saved: Ensemble | None
 ) -> Ensemble:
     """The ensemble before training: random weights, or a saved model."""
-    energies = references.energies_ev[TAG]
     if saved is not None:
-        return transferred(saved, config.model, members).with_atom_energies(energies)
+        return transferred(saved, config.model, members).with_datasets(references.energies_ev)
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
     scale = force_scale(data)
     built = build_members(config.model, keys)
     scaled = eqx.filter_vmap(lambda member: ForceField(member.potential.with_energy_scale(scale), member.noise))(built)
-    return Ensemble(scaled).with_atom_energies(energies)
+    return Ensemble(scaled).with_datasets(references.energies_ev)
 
 
 def force_scale(data: Prepared) -> float:

@@ -17,19 +17,18 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import Part, Parts
 from huefield.data.opening import AtomsOrPaths
 from huefield.data.readers.base import MixedLabelsError, Remark, reader_of_training
-from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
+from huefield.data.references import AtomicReferences
 from huefield.data.runs import CONFIG, digest
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
@@ -45,6 +44,7 @@ from huefield.training.inputs import DECISIVE, fingerprint, member_folder, with_
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.progress import run_progress
+from huefield.training.references import references_of
 from huefield.training.reports import OnTrainingEvent
 from huefield.training.request import ConfigLike, DataLike, Overrides, resolved, run_folder
 from huefield.training.run import Run
@@ -139,7 +139,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     if saved is not None:
         require_transferable(saved, config.model, members)
     references = references_for(config, parts["train"], saved)
-    prepared = {name: prepare(parts[name], cutoff, references) for name in DECISIVE}
+    prepared = {name: prepare(parts[name], cutoff, references, config.data.datasets) for name in DECISIVE}
     digests = {name: digest(parts[name]) for name in DECISIVE}
     warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
     doubts = label_warnings(parts, config.data, resumed=bool(checkpoints_in(folder / CHECKPOINTS)))
@@ -171,7 +171,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         _require_no_model_alone(folder, run)
         if first_process():
             write_inputs(config, parts, references, digests, folder)
-        ends = (Ensemble(layout.on_device(end), atom_energies=ensemble.atom_energies) for end in run())
+        ends = (replace(ensemble, members=layout.on_device(end)) for end in run())
         others = {name: part for name, part in parts.items() if name not in DECISIVE}
         return conclude(Candidates(*ends), prepared["validation"], others, config, folder, callbacks.report)
 
@@ -206,15 +206,8 @@ def loop_settings(config: TrainConfig) -> LoopSettings:
 
 
 def references_for(config: TrainConfig, part: Part, saved: Ensemble | None) -> AtomicReferences:
-    """Energies of isolated atoms: those of the saved model, if any, since its mean was trained with them subtracted."""
-    if saved is not None and saved.atom_energies:
-        return AtomicReferences({TAG: dict(saved.atom_energies)})
-    if isinstance(config.references, GivenReferences):
-        given = list(config.references.energies_ev.values())
-        if len(given) != 1:
-            raise HuefieldError(f"references must have one data set, but have {list(config.references.energies_ev)}")
-        return AtomicReferences.from_symbols({TAG: given[0]})
-    return config.references.make(EnergyChunk.from_block(block, TAG) for block in part.blocks())
+    """Energies of isolated atoms of each data set, the main one first."""
+    return references_of(config.references, next(iter(config.data.datasets)), part, saved)
 
 
 def cutoff_of(config: TrainConfig) -> float:

@@ -8,6 +8,7 @@ ensemble as a whole is then better, in mean and in variance, with the last param
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes
 from huefield.data.dataset import Part, Parts
@@ -88,7 +90,8 @@ class Trained:
     model: Path
     """The model file."""
     scores: dict[str, EnsembleScores]
-    """Metrics on each part of the data except the one for training."""
+    """Metrics on each part of the data except the one for training; of several data sets, also on each, by
+    ``part/tag``."""
     validation: Part | None = None
     """The validation data; None for members that were assembled without data."""
 
@@ -101,10 +104,12 @@ class Trained:
         """Metrics of energies and force components, a line for each part of the data."""
         lines = []
         for quantity, unit in (("energy", "eV"), ("forces", "eV/Å")) if self.scores else ():
-            lines.append(f"{quantity} [{unit}]".ljust(16) + f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}")
+            width = max(16, *map(len, self.scores))
+            heads = f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}"
+            lines.append(f"{quantity} [{unit}]".ljust(width) + heads)
             for name, scores in self.scores.items():
                 e = getattr(scores, quantity)
-                lines.append(f"{name:>16} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
+                lines.append(f"{name:>{width}} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -161,7 +166,7 @@ def conclude(
 
 
 def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScores], TypicalUncertainty | None]:
-    """Metrics on each part that has structures, and the uncertainties that are typical of the validation data.
+    """Metrics on each part that has structures and on its data sets, and the uncertainties typical of validation data.
 
     Structures with unknown elements are skipped. Only errors and uncertainties are kept in memory, not the structures.
     """
@@ -170,11 +175,19 @@ def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScore
     errors: dict[str, list[Errors]] = {}
     typical: list[Deviations] = []
     for name, found in predict_parts(ensemble, parts, "ensemble"):
-        errors.setdefault(name, []).append(Errors.of(found))
+        for row, some in by_dataset(name, found) if ensemble.datasets is not None else [(name, found)]:
+            errors.setdefault(row, []).append(Errors.of(some))
         deviations = deviations_of(found) if name == "validation" else None
         typical += [] if deviations is None else [deviations]
-    scores = {name: EnsembleScores.of(*blocks) for name, blocks in errors.items()}
+    scores = {row: EnsembleScores.of(*blocks) for row, blocks in errors.items()}
     return scores, TypicalUncertainty.of(typical, "validation data") if typical else None
+
+
+def by_dataset(name: str, found: Predictions) -> Iterator[tuple[str, Predictions]]:
+    """Predictions of a part, and those of each of its named data sets as ``part/tag``."""
+    yield name, found
+    for tag in sorted(set(found.structures.tags) - {TAG}):
+        yield f"{name}/{tag}", found.select(np.array(found.structures.tags) == tag)
 
 
 def select(candidates: Candidates, validation: Prepared, stage: AbstractStage, report: OnTrainingEvent) -> Ensemble:
