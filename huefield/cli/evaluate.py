@@ -30,6 +30,16 @@ PartOption = Annotated[
     str | None, typer.Option(help="Part of the data, if DATA is the folder of a run: validation, test, ...")
 ]
 
+DatasetOfDataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        metavar="TAG",
+        help="Data set of DATA, for a model of several data sets; by default its main one. Structures of a run have "
+        "their own: those of this data set are used, by default all.",
+    ),
+]
+
 
 class MethodName(StrEnum):
     """Calibration methods."""
@@ -64,6 +74,7 @@ def evaluate(
     members: Annotated[
         bool, typer.Option("--members", help="Write the predictions of each ensemble member, too.")
     ] = False,
+    dataset: DatasetOfDataOption = None,
 ) -> None:
     """Evaluate predictions and their uncertainties: metrics, figures and a report page.
 
@@ -75,7 +86,7 @@ def evaluate(
 
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part, members=members or None)
+    _refuse(predictions is not None, reader=reader, part=part, members=members or None, dataset=dataset)
     if predictions:
         found = _read(predictions, reference, keys)
         source = ", ".join(map(str, predictions))
@@ -93,6 +104,7 @@ def evaluate(
                 bins=bins,
                 resamples=resamples,
                 members=members,
+                dataset=dataset,
                 report=report,
             )
     _note(result.remarks)
@@ -136,6 +148,7 @@ def calibrate(
         float, typer.Option(help="Share of the structures for the fit; the others are for the comparison.")
     ] = FIT_FRACTION,
     seed: Annotated[int, typer.Option(help="Seed of the random draw of these structures.")] = 0,
+    dataset: DatasetOfDataOption = None,
 ) -> None:
     """Calibrate uncertainties, and compare before and after on structures that were not used for the fit.
 
@@ -143,7 +156,7 @@ def calibrate(
     """
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part)
+    _refuse(predictions is not None, reader=reader, part=part, dataset=dataset)
     method = method or (MethodName.ISOTONIC if predictions else MethodName.COHERENT)
     _refuse(method is not MethodName.ISOTONIC, group_size=group_size)
     if len(predictions or models) != 1:
@@ -152,7 +165,7 @@ def calibrate(
     if predictions:
         _calibrate_predictions(predictions[0], out, method, reference, keys, options)
     else:
-        _calibrate_model(models[0], data, out, method, reader, part, options)
+        _calibrate_model(models[0], data, out, method, reader, part, dataset, options)
 
 
 class _Options(TypedDict):
@@ -168,6 +181,7 @@ def _calibrate_model(
     method: MethodName,
     reader: str | None,
     part: str | None,
+    dataset: str | None,
     options: _Options,
 ) -> None:
     from huefield.cli.progress import counting_progress, use_compilation_cache
@@ -177,7 +191,8 @@ def _calibrate_model(
     use_compilation_cache()
     chosen = parse_reader(reader)
     with counting_progress() as report:
-        found = run(source, data, method.value, part=part, reader=chosen, report=report(source.stem), **options)
+        progress = report(source.stem)
+        found = run(source, data, method.value, part=part, reader=chosen, dataset=dataset, report=progress, **options)
     found.save(target)
     _say(found.check)
     typer.echo(f"Wrote {target}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from huefield.cli.exit_codes import ExitCode
-from huefield.cli.options import naming_options, with_settings
+from huefield.cli.options import DatasetOption, naming_options, with_settings
 from huefield.support.pace import NowAndThen, duration
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def md(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder of the run. An unfinished run in it is resumed.")] = Path("md"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
+    dataset: DatasetOption = None,
 ) -> None:
     """Run molecular dynamics that stops, or saves structures, when forces become uncertain.
 
@@ -53,7 +54,7 @@ def md(
     with naming_options():
         config = _config().model_validate(settings)
     use_compilation_cache()
-    calculator = Calculator(model, warn_above=None, precision=config.precision)
+    calculator = Calculator(model, warn_above=None, precision=config.precision, dataset=dataset)
     atoms = read_structure(start, frame)
     with naming_structure(f"{start}, {'last frame' if frame is None else f'frame {frame}'}"):
         calculator.require_sense(atoms)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from huefield.cli.exit_codes import ExitCode
-from huefield.cli.options import naming_options, with_settings
+from huefield.cli.options import DatasetOption, naming_options, with_settings
 from huefield.support.pace import NowAndThen
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def neb(
         Path | None, typer.Option(help="Initial path, such as band.xyz or path.xyz of an earlier run; its ends stay.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the band or path in the folder.")] = False,
+    dataset: DatasetOption = None,
 ) -> None:
     """Find a reaction path; the barrier and the reaction energy have error bars.
 
@@ -49,7 +50,7 @@ def neb(
     with naming_options():
         config = _config().model_validate(settings)
     use_compilation_cache()
-    calculator = Calculator(model)
+    calculator = Calculator(model, dataset=dataset)
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
     for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):

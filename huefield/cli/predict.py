@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from huefield.cli.data import ReaderOption, parse_reader
+from huefield.cli.options import DatasetOption
 from huefield.cli.signals import Interrupted
 
 
@@ -36,6 +37,7 @@ def predict(
         bool, typer.Option("--skip-bad", help="Skip frames that are damaged or have unknown elements.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    dataset: DatasetOption = None,
 ) -> None:
     """Predict energies and forces, with uncertainties, for all structures of a file."""
     from huefield.cli.progress import counting_progress, use_compilation_cache
@@ -52,6 +54,7 @@ def predict(
             members=members,
             skip_bad=skip_bad,
             overwrite=overwrite,
+            dataset=dataset,
             report=report(source.name),
         )
     stresses = f", {done.with_stress} with stress" if done.with_stress else ""

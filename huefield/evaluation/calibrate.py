@@ -11,7 +11,7 @@ from jaxtyping import Bool
 from huefield.core.structure import Block
 from huefield.core.tails import interval_width
 from huefield.data.dataset import Part
-from huefield.data.opening import DataSource, open_data
+from huefield.data.opening import DataSource, of_dataset, open_data
 from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.coherent import fit_predictions, with_joint_tails
 from huefield.evaluation.fits import (
@@ -162,6 +162,7 @@ def calibrate(
     group_size: int | None = None,
     fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
+    dataset: str | None = None,
     report: OnProgress = lambda done, total: None,
 ) -> CalibratedModel:
     """Calibrate the uncertainties of a model; a calibration that it has is replaced.
@@ -177,14 +178,17 @@ def calibrate(
         group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
         fit_fraction: share of the structures, drawn at random, for the fit; the others are for the comparison.
         seed: seed of the draw.
+        dataset: data set of the structures, for a model of several; None for its main one. Structures of a run have
+            data sets of their own: those of this one are used, or all for None.
         report: receives the number of predicted structures and the number of all.
     """
-    ensemble = open_model(model)
+    ensemble = open_model(model, dataset=dataset)
     if method == "gamma":
         require_gamma(ensemble)
     structures = open_data(
         _validation(model) if data is None else data, part=part, usual_part="validation", reader=reader
     )
+    structures = of_dataset(structures, dataset)
     plain = ensemble.with_calibration(None)
     before = predict_part(plain, structures, "before", report)
     require_comparable(before)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from huefield.data.opening import DataSource, open_data
+from huefield.data.opening import DataSource, of_dataset, open_data
 from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
 from huefield.evaluation.report.notebook import evaluations_html
@@ -62,6 +62,7 @@ def evaluate(
     bins: int = BINS,
     resamples: int = RESAMPLES,
     members: bool = False,
+    dataset: str | None = None,
     report: Callable[[str], OnProgress] = lambda name: lambda done, total: None,
 ) -> EvaluationResult:
     """Evaluate predictions and uncertainties of one or more models on labelled structures.
@@ -77,6 +78,8 @@ def evaluate(
         bins: number of bins of reliability diagrams.
         resamples: number of resamples for confidence intervals; zero for none.
         members: whether the written predictions contain those of each ensemble member.
+        dataset: data set of the structures, for models of several; None for the main one of each model. Structures of a
+            run have data sets of their own: those of this one are evaluated, or all for None.
         report: receives the name of a model and returns a function that receives the progress of its predictions.
     """
     sources = [models] if isinstance(models, Ensemble | str | Path | HasEnsemble) else list(models)
@@ -84,8 +87,8 @@ def evaluate(
         raise HuefieldError("there is no model to evaluate: the list is empty")
     folder = None if out is None else Path(out)
     with _ready(folder):
-        structures = open_data(data, part=part, usual_part="test", reader=reader)
-        loaded = [open_model(source) for source in sources]
+        structures = of_dataset(open_data(data, part=part, usual_part="test", reader=reader), dataset)
+        loaded = [open_model(source, dataset=dataset) for source in sources]
         found = [
             predict_part(ensemble, structures, name, report(name), members=members)
             for name, ensemble in zip(model_names(sources), loaded, strict=True)

@@ -107,9 +107,9 @@ def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"
 
 
 def _groups(block: Block) -> list[Int[np.ndarray, " m"]]:
-    """Indices of structures by group and composition."""
-    found: dict[tuple[str, bytes], list[int]] = {}
+    """Indices of structures by data set, group and composition."""
+    found: dict[tuple[str, str, bytes], list[int]] = {}
     for index in range(len(block)):
         numbers = np.sort(block[index].atomic_numbers).tobytes()
-        found.setdefault((block.groups[index], numbers), []).append(index)
+        found.setdefault((block.tags[index], block.groups[index], numbers), []).append(index)
     return [np.array(members, np.int64) for members in found.values()]

@@ -126,7 +126,8 @@ def tails_text(evaluations: Sequence[Evaluation], shown: Callable[[str], str] = 
 def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     """The paper's table with one row per model, and a second one with 95 % confidence intervals if there are any.
 
-    The last column is the joint NLL, if it is known for any model.
+    If there are several data sets, a further table has a row for each of them. The last column is the joint NLL, if
+    it is known for any model.
     """
     joint = any(e.joint_nll is not None for e in evaluations)
     first, *others = (metric.heading for metric in PAPER_METRICS)
@@ -136,6 +137,7 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     names = [markdown_text(e.name) for e in evaluations]
     note = f"{UNITS_NOTE}\n\n"
     tails = f"\n{text}\n" if (text := tails_text(evaluations, markdown_text)) else ""
+    tails = _markdown_datasets(heads[: 2 * len(PAPER_METRICS)], evaluations) + tails
     if not has_intervals(evaluations):
         return note + _markdown(heads, names, values) + tails
     texts = [[m.interval_text(s) for s in (e.energy, e.forces) for m in PAPER_METRICS] for e in evaluations]
@@ -150,15 +152,34 @@ def narrow_table(evaluations: Sequence[Evaluation]) -> str:
     of_energies = [(f"E: {e.name}", e.energy) for e in evaluations if e.energy is not None]
     of_forces = [(f"F: {e.name}", e.forces) for e in evaluations if e.forces is not None]
     columns = [*of_energies, *of_forces]
-    rows = [["", *(head for head, _ in columns)]]
-    rows += [[metric.heading, *(metric.text(found) for _, found in columns)] for metric in PAPER_METRICS]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    lines = _narrow_lines(columns)
     if any(e.joint_nll is not None for e in evaluations):
         lines.append("joint NLL: " + ", ".join(f"{e.name} {joint_text(e)}" for e in evaluations))
     if text := tails_text(evaluations):
         lines += ["", *wrap(text, TERMINAL_WIDTH)]
+    for tag in dict.fromkeys(each.label for e in evaluations for each in e.datasets):
+        found = [(e.name, each) for e in evaluations for each in e.datasets if each.label == tag]
+        parts = [(f"E: {name}", each.energy) for name, each in found if each.energy is not None]
+        parts += [(f"F: {name}", each.forces) for name, each in found if each.forces is not None]
+        lines += ["", f"Data set {tag}:", *_narrow_lines(parts)]
     return "\n".join([UNITS_NOTE, "", *lines, ""])
+
+
+def _narrow_lines(columns: Sequence[tuple[str, AbstractMetrics]]) -> list[str]:
+    """A line of headings and one for each of the paper's metrics."""
+    rows = [["", *(head for head, _ in columns)]]
+    rows += [[metric.heading, *(metric.text(found) for _, found in columns)] for metric in PAPER_METRICS]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
+def _markdown_datasets(heads: Sequence[str], evaluations: Sequence[Evaluation]) -> str:
+    """A table with a row for each data set of each model; empty if there is only one data set."""
+    found = [(f"{e.name}, {each.label}", (each.energy, each.forces)) for e in evaluations for each in e.datasets]
+    if not found:
+        return ""
+    values = [[m.text(part) for part in parts for m in PAPER_METRICS] for _, parts in found]
+    return "\nBy data set:\n\n" + _markdown(heads, [markdown_text(name) for name, _ in found], values)
 
 
 def latex_table(evaluations: Sequence[Evaluation]) -> str:
@@ -166,7 +187,9 @@ def latex_table(evaluations: Sequence[Evaluation]) -> str:
     head = " & ".join(m.heading + m.better.replace("↓", "$\\downarrow$") for m in PAPER_METRICS)
     parts = []
     for title, field in (("Energy (eV)", "energy"), ("Forces (eV/\\AA)", "forces")):
-        found = [(e.name, getattr(e, field)) for e in evaluations if getattr(e, field) is not None]
+        named = [(e.name, getattr(e, field)) for e in evaluations]
+        named += [(f"{e.name}, {each.label}", getattr(each, field)) for e in evaluations for each in e.datasets]
+        found = [(name, summary) for name, summary in named if summary is not None]
         if found:
             rows = "\n".join(_latex_rows(name, summary) for name, summary in found)
             top = f"& \\multicolumn{{{len(PAPER_METRICS)}}}{{c}}{{\\bf {title}}} \\\\"
@@ -198,9 +221,9 @@ def _markdown(heads: Sequence[str], names: Sequence[str], values: Sequence[Seque
     return markdown_rows(heads, [[name, *row] for name, row in zip(names, values, strict=True)])
 
 
-def _latex_rows(name: str, found: MetricSummary) -> str:
+def _latex_rows(name: str, found: AbstractMetrics) -> str:
     row = " & ".join([latex_text(name), *(_latex_number(m.text(found)) for m in PAPER_METRICS)])
-    if not found.intervals:
+    if not isinstance(found, MetricSummary) or not found.intervals:
         return f"{row} \\\\"
     ends = (_latex_number(m.interval_text(found).replace(" to ", ", ")) for m in PAPER_METRICS)
     return f"{row} \\\\\n" + " & ".join(["", *(f"{{\\tiny [{e}]}}" if e else "" for e in ends)]) + " \\\\"
