@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool
 
+from huefield.baselines import BaselineLike
 from huefield.core.structure import Block
 from huefield.core.tails import interval_width
 from huefield.data.dataset import Part
@@ -32,7 +33,7 @@ from huefield.model.joint_calibration import (
     EnergyForcesCalibration,
 )
 from huefield.model.modelfile import ModelSource, open_model, save
-from huefield.predict import OnProgress, predict_part, remarks_on
+from huefield.predict import OnProgress, predict_part, remarks_on, with_results
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.defaults import FIT_FRACTION
 from huefield.support.errors import HuefieldError
@@ -162,6 +163,7 @@ def calibrate(
     group_size: int | None = None,
     fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
+    baseline: BaselineLike | None = None,
     report: OnProgress = lambda done, total: None,
 ) -> CalibratedModel:
     """Calibrate the uncertainties of a model; a calibration that it has is replaced.
@@ -177,6 +179,7 @@ def calibrate(
         group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
         fit_fraction: share of the structures, drawn at random, for the fit; the others are for the comparison.
         seed: seed of the draw.
+        baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the data.
         report: receives the number of predicted structures and the number of all.
     """
     ensemble = open_model(model)
@@ -185,6 +188,7 @@ def calibrate(
     structures = open_data(
         _validation(model) if data is None else data, part=part, usual_part="validation", reader=reader
     )
+    structures = with_results(ensemble, structures, baseline, report)
     plain = ensemble.with_calibration(None)
     before = predict_part(plain, structures, "before", report)
     require_comparable(before)

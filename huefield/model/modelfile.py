@@ -1,6 +1,6 @@
 """Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
-Layout of format versions 1 to 3: a safetensors file whose metadata has
+Layout of format versions 1 to 4: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -10,6 +10,7 @@ Layout of format versions 1 to 3: a safetensors file whose metadata has
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
 ``calibration``    JSON of a joint calibration; separate ones in version 2, coherent ones in version 3
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
+``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; version 4
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -31,6 +32,7 @@ from ase.data import chemical_symbols
 from pydantic import TypeAdapter, ValidationError
 
 from huefield import __version__
+from huefield.baselines.records import BaselineRecord
 from huefield.core.structure import Precision
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
@@ -45,12 +47,13 @@ from huefield.support.trees import named_arrays, with_arrays
 
 T = TypeVar("T")
 FORMAT = "huefield-model"
-FORMAT_VERSION = 3
-"""The newest version that can be read. Ensembles with a coherent calibration are written as version 3, other calibrated
-ones as version 2, and all others as version 1: programs that know older versions only refuse a file instead of ignoring
-its calibration."""
+FORMAT_VERSION = 4
+"""The newest version that can be read. Corrections of a baseline are written as version 4, other ensembles with a
+coherent calibration as version 3, other calibrated ones as version 2, and all others as version 1: programs that know
+older versions only refuse a file instead of ignoring its calibration or its baseline."""
 _CALIBRATION: TypeAdapter[AbstractJointCalibration] = TypeAdapter(JointCalibration)
 _TYPICAL = TypeAdapter(TypicalUncertainty)
+_BASELINE = TypeAdapter(BaselineRecord)
 PRECISIONS = ("float32", "float64")
 SWAPPED = "if it has structures, check the order of the arguments: the model comes before the data"
 COPY_AGAIN = "copy the file again from its source, or train the model again"
@@ -76,9 +79,10 @@ class ModelFileError(HuefieldError):
 def save(ensemble: Ensemble, path: str | Path) -> None:
     """Write an ensemble to one file, whole or not at all."""
     member = ensemble.members
-    config = {
+    config: dict[str, object] = {
         "potential": member.potential.config.model_dump(mode="json"),
         "noise": member.noise.config.model_dump(mode="json"),
+        **({} if member.correction == "learned" else {"correction": member.correction}),
     }
     metadata = {
         "format_version": _version(ensemble),
@@ -90,6 +94,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         metadata["calibration"] = ensemble.calibration.model_dump_json()
     if ensemble.typical is not None:
         metadata["typical"] = ensemble.typical.model_dump_json()
+    if ensemble.baseline is not None:
+        metadata["baseline"] = ensemble.baseline.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
@@ -98,6 +104,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
 
 def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
+    if ensemble.baseline is not None:
+        return "4"
     if ensemble.calibration is None:
         return "1"
     return "3" if isinstance(ensemble.calibration, CoherentCalibration) else "2"
@@ -142,6 +150,7 @@ def load(
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
     ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION.validate_json))
+    ensemble = ensemble.with_baseline(_entry(path, metadata, "baseline", _BASELINE.validate_json))
     return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL.validate_json))
 
 

@@ -59,7 +59,7 @@ def with_noise(config: TrainConfig, noise: NoiseConfig) -> TrainConfig:
         first = next(stage for stage in stages if isinstance(stage, SquaredErrorStage))
         decay = stages[-1].learning_rate * stages[-1].decay / first.learning_rate
         stages = (first.model_copy(update={"steps": sum(s.steps for s in stages), "decay": decay}),)
-    model = ForceField.Config(potential=config.model.potential, noise=noise)
+    model = config.model.model_copy(update={"noise": noise})
     return TrainConfig.model_validate({**dict(config), "model": model, "stages": stages})
 
 
@@ -208,7 +208,8 @@ def _item(entry: BaseModel, indent: str, said: frozenset[str]) -> Iterator[str]:
 
 
 def _scalar(model: BaseModel, name: str) -> str:
-    return json.dumps(model.model_dump(mode="json")[name], ensure_ascii=False)
+    content = model.model_dump(mode="json")
+    return json.dumps(content.get(name, getattr(model, name)), ensure_ascii=False)
 
 
 def _comment(text: str, indent: str) -> Iterator[str]:

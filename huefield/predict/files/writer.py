@@ -1,6 +1,5 @@
 """Predictions as extended xyz, under the names that read_predictions and other tools know."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,9 +9,9 @@ from ase.data import chemical_symbols
 from ase.stress import full_3x3_to_voigt_6_stress
 from jaxtyping import Bool, Float
 
+from huefield.data.xyz_text import frame_text, joined, periodic_word, text_word
 from huefield.predict.files.frames import FRAME
 from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
-from huefield.predict.files.xyz_text import frame_text, is_plain_text, joined, periodic_word
 from huefield.predict.marginals import Marginals
 from huefield.predict.predictions import Predictions
 from huefield.support.files import replacing
@@ -117,12 +116,4 @@ def _words(predictions: Predictions, index: int, entries: InfoEntries) -> list[s
     if block.has_stress[index]:
         words.append(f"REF_stress={joined(block.stress[index], NUMBER)}")
     texts = {"group": block.groups[index], MODEL: predictions.name}
-    return words + [f"{key}={_text(text)}" for key, text in texts.items() if text]
-
-
-def _text(text: str) -> str:
-    """Text in a form that ASE reads back unchanged."""
-    if is_plain_text(text):
-        return text
-    quoted = json.dumps(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"_JSON {quoted}"'
+    return words + [f"{key}={text_word(text)}" for key, text in texts.items() if text]
