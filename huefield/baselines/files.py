@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +77,21 @@ def write_baseline(
     count = 0
     with folder_for_results(target.parent):
         log = ResultLog(target.with_name(target.name + RESULTS), identity.replace("\n", " "))
-        with (
-            BaselineComputer(baseline, log=log, workers=workers) as computer,
-            _writing(source, target, reader) as write,
-        ):
+        computer = BaselineComputer(baseline, log=log, workers=workers)
+        with computer, _writing(source, target, reader) as write:
             on_fault = faults.append if skip_bad else _refuse
             for block in read_any(source, reader, on_fault=on_fault, on_remark=_electrons):
-                whole, bad = computer.attached(block, lambda done, before=count: report(before + done))  # type: ignore[misc]
+                whole, bad = computer.attached(block, partial(_report_after, report, count))
                 faults += bad
-                count += len(block)
+                count += len(whole)
                 write(whole)
-            _require_few(baseline, faults, count, skip_bad, log)
+            _require_results(baseline, faults, count, skip_bad, log)
         log.path.unlink()
-    return BaselineFile(target, count - sum(1 for _ in faults), tuple(faults))
+    return BaselineFile(target, count, tuple(faults))
+
+
+def _report_after(report: Callable[[int], None], before: int, done: int) -> None:
+    report(before + done)
 
 
 def _require_free(source: Path, target: Path, overwrite: bool) -> None:
@@ -111,17 +114,19 @@ def _electrons(remark: Remark) -> None:
         warn_of(remark)
 
 
-def _require_few(baseline: AbstractBaseline, faults: list[Fault], count: int, skip_bad: bool, log: ResultLog) -> None:
-    """Raise if there are failures that are not to be skipped, or if there is nothing else."""
-    if not faults or (skip_bad and len(faults) < count):
+def _require_results(
+    baseline: AbstractBaseline, faults: list[Fault], structures: int, skip_bad: bool, log: ResultLog
+) -> None:
+    """Raise if there are failures that are not to be skipped, or no result at all."""
+    if structures and (skip_bad or not faults):
         return
     listed = "".join(f"\n  {fault}" for fault in faults[:SHOWN]) + ("\n  ..." if len(faults) > SHOWN else "")
     cure = (
         f"The other results are kept in {log.path}: leave these structures out with --skip-bad"
-        if len(faults) < count
-        else "Is it the right baseline?"
+        if structures
+        else "There is no other structure: is it the right baseline?"
     )
-    raise HuefieldError(f"{baseline.title} has no result for {len(faults)} of {count} structures:{listed}\n{cure}")
+    raise HuefieldError(f"{baseline.title} has no result for {len(faults)} structures:{listed}\n{cure}")
 
 
 @contextmanager

@@ -14,8 +14,10 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -41,8 +43,12 @@ class ProcessBaseline(AbstractBaseline):
         if not self.command:
             raise HuefieldError("the command of the baseline is empty: name a program that computes it")
         self._title = title or os.path.basename(self.command[0])
-        self._environment = {**os.environ, **(ONE_THREAD if one_thread else {})}
+        self._one_thread = one_thread
         self._process: subprocess.Popen[str] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which starts a process of its own."""
+        return partial(ProcessBaseline, one_thread=self._one_thread), (self.command, self._title)
 
     @property
     def title(self) -> str:
@@ -51,10 +57,11 @@ class ProcessBaseline(AbstractBaseline):
 
     def _computed(self, structure: Structure) -> BaselineResult:
         process = self._running()
+        assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - it has pipes
         try:
-            _stream(process.stdin).write(json.dumps(request_of(structure)) + "\n")
-            _stream(process.stdin).flush()
-            line = _stream(process.stdout).readline()
+            process.stdin.write(json.dumps(request_of(structure)) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
         except (OSError, ValueError):  # the process has ended, or another thread has closed its pipes
             line = ""
         if not line:
@@ -68,7 +75,9 @@ class ProcessBaseline(AbstractBaseline):
         if process is not None:
             process.kill()
             for stream in (process.stdin, process.stdout):
-                _stream(stream).close()
+                if stream is not None:
+                    with suppress(OSError):  # a request may be unsent
+                        stream.close()
             process.wait()
 
     def __del__(self) -> None:
@@ -77,9 +86,10 @@ class ProcessBaseline(AbstractBaseline):
 
     def _running(self) -> "subprocess.Popen[str]":
         if self._process is None:
+            environment = {**os.environ, **(ONE_THREAD if self._one_thread else {})}
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=self._environment
+                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
                 )
             except OSError as error:
                 raise HuefieldError(f"cannot start {self.command[0]}: {error.strerror}; {self._how()}") from error
@@ -132,17 +142,13 @@ def result_of(line: str, atoms: int, title: str, advice: str = "") -> BaselineRe
         ) from None
 
 
-def serve(compute: Callable[[Structure], BaselineResult], requests: IO[str], replies: IO[str]) -> None:
+def serve(
+    compute: Callable[[Structure], BaselineResult], requests: Iterable[str], answer: Callable[[str], object]
+) -> None:
     """Answer each line of requests."""
     for line in requests:
         try:
             reply = reply_of(compute(structure_of(json.loads(line))))
         except BaselineError as error:
             reply = {"error": str(error)}
-        replies.write(json.dumps(reply) + "\n")
-        replies.flush()
-
-
-def _stream(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None  # noqa: S101 - the process was started with pipes
-    return stream
+        answer(json.dumps(reply) + "\n")

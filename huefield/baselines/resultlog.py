@@ -4,8 +4,8 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -36,7 +36,7 @@ class ResultLog:
         """
         self.path, self._identity = path, identity
         self._known: dict[str, str] = {}
-        self._file: IO[str] | None = None
+        self._file: TextIOWrapper | None = None
         if path.exists():
             self._read()
 
