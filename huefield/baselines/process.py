@@ -6,7 +6,7 @@ without being installed beside huefield. It reads a line
     {"numbers": [6, 1, ...], "positions": [[x, y, z], ...], "cell": [[...], [...], [...]], "pbc": [false, ...]}
 
 in Å and writes a line ``{"energy": E, "forces": [[...], ...], "stress": [[...], ...]}`` in eV, eV/Å and eV/Å³, where
-stress may be null, or ``{"error": "reason"}``. ``examples/baseline_server.py`` is such a process for any ASE
+stress may be null, or ``{"error": "reason"}``. ``examples/foreign_baseline.py`` is such a process for any ASE
 calculator.
 """
 

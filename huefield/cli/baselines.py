@@ -23,7 +23,7 @@ CommandOption = Annotated[
     typer.Option(
         "--baseline-command",
         metavar="COMMAND",
-        help="Program that computes the baseline, perhaps in another environment (examples/baseline_server.py).",
+        help="Program that computes the baseline, perhaps in another environment (examples/foreign_baseline.py).",
     ),
 ]
 

@@ -119,7 +119,7 @@ def evaluate_predictions(
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
     differing = differing_structures(predictions)
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
-    table = markdown_table(evaluations)
+    table = "\n".join([markdown_table(evaluations), *_of_baselines(evaluations)])
     if out is None:
         return EvaluationResult(evaluations, table, remarks, ())
     uncalibrated = [each.uncalibrated() for each in predictions]
@@ -127,6 +127,11 @@ def evaluate_predictions(
     with _ready(out):
         files = _write(out, predictions, evaluations, before, remarks, source)
     return EvaluationResult(evaluations, table, remarks, files)
+
+
+def _of_baselines(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Lines with the errors of baselines alone, each of them once."""
+    return list(dict.fromkeys(str(each.baseline) for each in evaluations if each.baseline is not None))
 
 
 def _ready(out: Path | None) -> AbstractContextManager[None]:
@@ -154,7 +159,7 @@ def _write(
 ) -> tuple[Path, ...]:
     """Write everything into a temporary folder, then move it: an interruption leaves the old files."""
     plain = {"source": source, "remarks": remarks, "models": [each.as_dict() for each in evaluations]}
-    notes = (f"{len(predictions[0])} structures of {source}.", *remarks)
+    notes = (f"{len(predictions[0])} structures of {source}.", *_of_baselines(evaluations), *remarks)
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as folder:
         new = Path(folder)
         figures = save_figures(evaluations, predictions, new / FIGURES, before=before)
