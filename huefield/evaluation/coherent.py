@@ -40,6 +40,9 @@ FEWEST_FITTED = 3.0
 bound: at ν = 2.05 it is 6.4 times the scale, at ν = 3 it is 1.7 times."""
 NORMAL_FROM = 200.0
 """ν from which the distribution counts as normal."""
+NEGLIGIBLE = 1e-3
+"""Error and standard deviation of values that vanish by symmetry, relative to the error that a tenth exceeds; a few
+outliers do not change it."""
 MOST = 300_000
 """Largest number of force components for the fit; a random selection beyond it."""
 NO_DATA = "no data for a calibration: no energy and no force was both predicted and observed"
@@ -76,11 +79,19 @@ class VarianceParts:
         return len(self.error)
 
     def usable(self) -> "VarianceParts":
-        """Without values of zero variance, such as forces that vanish by symmetry; at most ``MOST``."""
-        kept = np.flatnonzero(self.noise + self.diagonal + self.spread > 0)
+        """Without values of zero variance and values that vanish by symmetry; at most ``MOST``."""
+        kept = np.flatnonzero((self.noise + self.diagonal + self.spread > 0) & ~self.vanishing())
         if len(kept) > MOST:
             kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST])
         return VarianceParts(self.error[kept], self.noise[kept], self.diagonal[kept], self.spread[kept])
+
+    def vanishing(self) -> Bool[np.ndarray, " n"]:
+        """Values such as forces out of the plane of a molecule: no error and no noise of the energy function.
+
+        The diagonal gives them a variance nevertheless. A fit that sets it to zero would have a density without bound.
+        """
+        negligible = NEGLIGIBLE * np.quantile(np.abs(self.error), 0.9) if len(self) else 0.0
+        return (np.abs(self.error) < negligible) & (np.sqrt(self.noise + self.spread) < negligible)
 
     def stacked(self) -> Float[np.ndarray, "4 n"]:
         """Errors and parts in the units of the root mean square error."""

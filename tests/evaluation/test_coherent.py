@@ -78,6 +78,28 @@ def test_errors_without_a_predicted_variance_are_left_out() -> None:
     assert fit_coherent(silent, None) == fit_coherent(energy, None)
 
 
+def test_forces_that_vanish_by_symmetry_are_left_out() -> None:
+    """Their error is rounding, but the diagonal is not zero; they would draw its factor and ν towards zero."""
+    energy, forces = both(None, None)
+    rounding = 1e-7 * np.random.default_rng(4).standard_normal(2_000)
+    planar = VarianceParts(rounding, np.zeros(2_000), np.full(2_000, 0.04), rounding**2)
+    joined = VarianceParts(
+        *(np.concatenate([a, b]) for a, b in zip(vars(forces).values(), vars(planar).values(), strict=True))
+    )
+    assert np.flatnonzero(joined.vanishing()).tolist() == list(range(FORCES, FORCES + 2_000))
+    assert fit_coherent(energy, joined) == fit_coherent(energy, forces)
+
+
+def test_small_errors_of_values_with_noise_are_kept() -> None:
+    """All of them with noise of the energy function, and all but 3 in 1000 without (errors span four decades here)."""
+    _, forces = both(None, None)
+    assert not forces.vanishing().any()
+    alone = replace(forces, noise=np.zeros(FORCES), spread=np.zeros(FORCES))
+    assert alone.vanishing().mean() < 3e-3
+    broken = replace(forces, error=np.where(np.arange(FORCES) < 10, 1e9, forces.error))
+    assert not broken.vanishing().any()
+
+
 def test_too_few_errors() -> None:
     few = drawn(FEWEST - 1, "energy_diagonal", None, size=1.0, seed=0)
     with pytest.raises(HuefieldError, match=f"{FEWEST - 1} errors of energies .* are too few .* needs {FEWEST}"):
