@@ -138,13 +138,14 @@ def calibrate(
         int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for plain regression.")
     ] = None,
     fit_fraction: Annotated[
-        float, typer.Option(help="Share of the structures for the fit; the others are for the comparison.")
+        float, typer.Option(help="Share of the structures for the fit of the check; the others are for the comparison.")
     ] = FIT_FRACTION,
     seed: Annotated[int, typer.Option(help="Seed of the random draw of these structures.")] = 0,
 ) -> None:
     """Calibrate uncertainties, and compare before and after on structures that were not used for the fit.
 
-    Quantities with too little data are left uncalibrated.
+    The calibration that is written is then fitted to all structures. Quantities with too little data are left
+    uncalibrated.
     """
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)

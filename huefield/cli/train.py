@@ -138,8 +138,9 @@ def config(
     noise: Annotated[
         NoiseKind | None,
         typer.Option(
-            help="Noise model, if not the preset's. white and colored are size-consistent (local_white, local), except "
-            "for the preset paper."
+            help="Noise model, if not the preset's. local and local_white are size-consistent: their error bars do not "
+            "vanish as structures grow. colored and white are the paper's models in the preset paper, and other names "
+            "of local and local_white in the other presets."
         ),
     ] = None,
     baseline: BaselineOption = None,

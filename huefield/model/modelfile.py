@@ -8,7 +8,7 @@ Layout of format versions 1 to 4: a safetensors file whose metadata has
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
-``calibration``    JSON of a joint calibration; separate ones in version 2, coherent ones in version 3
+``calibration``    JSON of a joint calibration; coherent ones and tails from version 3 on
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
 ``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; version 4
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
@@ -36,7 +36,7 @@ from huefield.baselines.records import BaselineRecord
 from huefield.core.structure import Precision
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration, Tails
 from huefield.model.typical import TypicalUncertainty
 from huefield.support.checks import NotFiniteError, require_finite
 from huefield.support.config import explain
@@ -48,9 +48,14 @@ from huefield.support.trees import named_arrays, with_arrays
 T = TypeVar("T")
 FORMAT = "huefield-model"
 FORMAT_VERSION = 4
-"""The newest version that can be read. Corrections of a baseline are written as version 4, other ensembles with a
-coherent calibration as version 3, other calibrated ones as version 2, and all others as version 1: programs that know
-older versions only refuse a file instead of ignoring its calibration or its baseline."""
+"""The newest version that can be read. Ensembles are written as the oldest version that has everything they have, and
+with the fields of that version alone: programs that know older versions only either read a file, or ask for an upgrade.
+Calibrations need version 2. Coherent ones, tails, local noise and the size of the largest structure need version 3,
+corrections of a baseline version 4."""
+SINCE_VERSION_3 = ("kind", "tails", "most_atoms")
+"""Fields of calibrations and of typical uncertainties that older versions do not know."""
+NOISE_SINCE_VERSION_3 = ("local", "local_white")
+"""Kinds of noise models that older versions do not know."""
 _CALIBRATION: TypeAdapter[AbstractJointCalibration] = TypeAdapter(JointCalibration)
 _TYPICAL = TypeAdapter(TypicalUncertainty)
 _BASELINE = TypeAdapter(BaselineRecord)
@@ -90,10 +95,10 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "config": json.dumps(config),
         "atom_energies": json.dumps(ensemble.atom_energies),
     }
-    if ensemble.calibration is not None:
-        metadata["calibration"] = ensemble.calibration.model_dump_json()
-    if ensemble.typical is not None:
-        metadata["typical"] = ensemble.typical.model_dump_json()
+    for name, entry in (("calibration", ensemble.calibration), ("typical", ensemble.typical)):
+        if entry is not None:
+            unknown = () if int(metadata["format_version"]) >= 3 else SINCE_VERSION_3
+            metadata[name] = entry.model_dump_json(exclude=set(unknown))
     if ensemble.baseline is not None:
         metadata["baseline"] = ensemble.baseline.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
@@ -106,9 +111,14 @@ def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
     if ensemble.baseline is not None:
         return "4"
-    if ensemble.calibration is None:
-        return "1"
-    return "3" if isinstance(ensemble.calibration, CoherentCalibration) else "2"
+    if (
+        isinstance(ensemble.calibration, CoherentCalibration)
+        or ensemble.tails != Tails()
+        or ensemble.noise_kind in NOISE_SINCE_VERSION_3
+        or (ensemble.typical is not None and ensemble.typical.most_atoms is not None)
+    ):
+        return "3"
+    return "1" if ensemble.calibration is None else "2"
 
 
 def load(

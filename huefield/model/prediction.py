@@ -139,6 +139,10 @@ class Prediction(eqx.Module):
         """Half-widths of intervals that contain this share of force components."""
         return self.calibration.interval_widths(coverage)[1] * self.forces_uncertainty
 
+    def stress_half_width(self, coverage: float) -> Float[np.ndarray, "S 3 3"]:
+        """Half-widths of intervals for stress components, with the quantiles of force components."""
+        return self.calibration.interval_widths(coverage)[1] * self.stress_uncertainty
+
     @property
     def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:
         """Total: noise plus members."""

@@ -19,7 +19,7 @@ from huefield.training.stages import BetaNLLStage, NLLStage, SquaredErrorStage, 
 from huefield.training.step import OptimiserConfig
 
 PresetName = Literal["paper", "small", "tiny"]
-NoiseName = Literal["vanilla", "white", "colored"]
+NoiseName = Literal["vanilla", "white", "colored", "local", "local_white"]
 WIDTH = 118
 """Longest line of a printed configuration."""
 
@@ -64,12 +64,14 @@ def with_noise(config: TrainConfig, noise: NoiseConfig) -> TrainConfig:
 
 
 def noise_of_kind(kind: NoiseName, name: PresetName = "small") -> NoiseConfig:
-    """The noise model of a kind that a preset has: that of the paper, or a size-consistent one."""
+    """The noise model of a kind. White and colored noise are those of the paper in its preset, local ones in others."""
     paper = name == "paper"
     kinds: dict[NoiseName, NoiseConfig] = {
         "vanilla": VanillaNoise.Config(),
         "white": WhiteNoise.Config() if paper else LocalWhiteNoise.Config(),
         "colored": ColoredNoise.Config() if paper else LocalNoise.Config(),
+        "local": LocalNoise.Config(),
+        "local_white": LocalWhiteNoise.Config(),
     }
     return kinds[kind]
 
