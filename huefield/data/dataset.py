@@ -21,6 +21,7 @@ from huefield.data.readers.detect import OnRemark, ReaderConfig
 from huefield.data.sources import (
     DataFile,
     FileEntry,
+    RelativeStructures,
     SourceList,
     Structures,
     open_files,
@@ -99,6 +100,12 @@ class Part:
             return self
         drawn = np.random.default_rng(0).permutation(len(self))[:count]
         return replace(self, indices=self.indices[np.sort(drawn)])
+
+    def relative_to_baseline(self) -> "Part":
+        """The same structures with labels less the results of their baseline."""
+        if isinstance(self.source, RelativeStructures):
+            return self
+        return replace(self, source=RelativeStructures(self.source))
 
     def elements(self) -> tuple[str, ...]:
         """Symbols of its elements, by atomic number."""

@@ -145,12 +145,28 @@ class SourceList:
         return whole.block(np.argsort(np.concatenate(rows)))
 
 
-Structures = Store | Block | SourceList
+@dataclass(frozen=True, eq=False)
+class RelativeStructures:
+    """The structures of a source with labels less the results of their baseline."""
+
+    source: Store | Block | SourceList
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def block(self, indices: Int[np.ndarray, " n"]) -> Block:
+        """The structures with these numbers, in this order."""
+        return self.source.block(indices).relative_to_baseline()
+
+
+Structures = Store | Block | SourceList | RelativeStructures
 """Sources from which structures are taken by their numbers."""
 
 
 def tag_numbers(source: Structures, indices: Int[np.ndarray, " m"]) -> tuple[tuple[str, ...], Int[np.ndarray, " m"]]:
     """Names of the data sets of a source, and the number of the data set of each of some structures."""
+    if isinstance(source, RelativeStructures):
+        return tag_numbers(source.source, indices)
     if isinstance(source, Store):
         return (TAG,), np.zeros(len(indices), np.int64)
     names = tuple(dict.fromkeys(source.tags))

@@ -8,6 +8,7 @@ import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
+from huefield.evaluation.baseline_errors import BaselineErrors
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
@@ -56,6 +57,8 @@ class Evaluation:
     """Remarks on metrics of the model as a whole."""
     joint_nll_interval: Interval | None = None
     """Confidence interval from resampled structures; None unless requested."""
+    baseline: BaselineErrors | None = None
+    """Errors of the baseline alone; None if the structures have no results of one."""
 
     def as_dict(self) -> dict[str, object]:
         """Fields for JSON, with None in place of NaN."""
@@ -91,6 +94,7 @@ def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0,
         left_out=dict(predictions.left_out),
         remarks=tuple(remarks.found),
         joint_nll_interval=interval,
+        baseline=BaselineErrors.of(predictions.structures),
     )
 
 

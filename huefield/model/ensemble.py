@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key, PyTree
 
+from huefield.baselines.records import BaselineRecord
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Scaling, mixture
 from huefield.core.lowrank import safe_sqrt
 from huefield.core.structure import TAG, Block, Precision, Structure, pack
@@ -70,6 +71,8 @@ class Ensemble(eqx.Module):
     datasets: Datasets | None = eqx.field(static=True, default=None)
     """Data sets with energies of isolated atoms of their own; ``atom_energies`` are those of the chosen one. None for a
     model of one data set."""
+    baseline: BaselineRecord | None = eqx.field(static=True, default=None)
+    """The calculator whose errors the members predict; None for members that predict energies themselves."""
 
     def __check_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -172,6 +175,10 @@ class Ensemble(eqx.Module):
         datasets = self.datasets.choosing(tag)
         return replace(self, atom_energies=datasets.energies(), datasets=datasets)
 
+    def with_baseline(self, baseline: BaselineRecord | None) -> "Ensemble":
+        """The ensemble as a correction of a baseline."""
+        return replace(self, baseline=baseline)
+
     def with_calibration(self, calibration: AbstractJointCalibration | None) -> "Ensemble":
         """The ensemble with calibrated variances; None removes a calibration.
 
@@ -224,6 +231,11 @@ class Ensemble(eqx.Module):
             graph: the structures.
             stress: whether to predict the stress too; every structure needs a periodic cell then.
         """
+        if self.baseline is not None:
+            raise HuefieldError(
+                f"the model corrects {self.baseline.title}, which cannot be computed from a graph: use "
+                "huefield.Calculator, huefield.predict or `huefield predict`"
+            )
         self.members.potential.require_fit(graph)
         count = graph.partition.num_structures
         volumes = np.asarray(graph.volumes(), np.float64)
@@ -331,6 +343,7 @@ class Ensemble(eqx.Module):
             report: called with the number of structures done and the number of all.
         """
         require_structures(structures)
+        self._require_baseline(structures)
         cutoff_angstrom = self.members.potential.atomic_config.cutoff_angstrom
         block = pack(list(structures), np.arange(len(structures)), "structures")
         neighbours, shapes, parts = most_neighbours(block, cutoff_angstrom), GrowingShapes(), []
@@ -342,15 +355,24 @@ class Ensemble(eqx.Module):
             report(int(indices[-1]) + 1, len(structures))
         return EnergyTerms.joined(parts)
 
+    def _require_baseline(self, structures: Sequence[Structure]) -> None:
+        if self.baseline is not None and any(structure.baseline is None for structure in structures):
+            raise HuefieldError(
+                f"the model corrects {self.baseline.title}, whose results for these structures are missing: compare "
+                "energies with huefield.Calculator, which computes them"
+            )
+
     def _terms(self, structures: Sequence[Structure], graph: Graph) -> EnergyTerms:
         self.members.potential.require_fit(graph)
         # In double precision from here on, as sums over members of nearly equal numbers follow.
         found = jax.device_get(_compiled_terms(self, graph))
         of_atoms, white_var, levels, inverse_lengths = (np.asarray(each, float) for each in found)
         index = np.asarray(graph.partition.structure_index)
-        isolated = np.zeros(graph.partition.num_structures)
-        isolated[: len(structures)] = self.isolated_energies_of(pack(list(structures), np.arange(len(structures)), ""))
-        energy = self.total_energies(of_atoms, index, isolated)
+        offset = np.zeros(graph.partition.num_structures)
+        offset[: len(structures)] = self.isolated_energies_of(pack(list(structures), np.arange(len(structures)), ""))
+        if self.baseline is not None:
+            offset[: len(structures)] += [s.baseline.energy for s in structures if s.baseline is not None]
+        energy = self.total_energies(of_atoms, index, offset)
         calibration = self.calibration or EnergyForcesCalibration()
         variance = np.mean(white_var + (levels**2).sum(1), axis=0) + energy.var(0)
         ends, count = np.cumsum([len(s) for s in structures]), len(structures)

@@ -31,6 +31,11 @@ class Tails(FrozenConfig):
     forces: DegreesOfFreedom | None = Field(None, description="of force components")
     joint: DegreesOfFreedom | None = Field(None, description="of the energy and all forces of a structure together")
 
+    @property
+    def stress(self) -> float | None:
+        """Of stress components: that of forces, since calibrations are fitted to energies and forces alone."""
+        return self.forces
+
 
 class AbstractJointCalibration(FrozenConfig):
     """A calibration of the covariance of energies and forces. Means do not change."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from huefield.baselines import BaselineLike
 from huefield.data.convert import read_any
 from huefield.data.readers.base import BadFrameError, Fault, Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig
@@ -51,6 +52,7 @@ def predict_file(
     skip_bad: bool = False,
     overwrite: bool = False,
     dataset: str | None = None,
+    baseline: BaselineLike | None = None,
     report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> PredictedFile:
     """Predict all structures of a file, in its order, and write them as extended xyz (docs/predictions.md).
@@ -67,6 +69,7 @@ def predict_file(
         skip_bad: whether to skip frames that are damaged or that the model cannot predict, instead of raising.
         overwrite: whether a file at ``out`` is replaced.
         dataset: tag of the data set whose energies to predict; None for the main one of the model.
+        baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the source.
         report: called with the number of structures done, and the number of all if it is known.
     """
     source, target = Path(source), Path(out)
@@ -89,6 +92,7 @@ def predict_file(
             model_names([model])[0],
             stress=stress,
             members=members,
+            baseline=baseline,
             on_fault=skip if skip_bad else _refuse_strange,
             report=lambda done: report(done, total),
         ):

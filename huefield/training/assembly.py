@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 
+from huefield.baselines import BaselineLike, BaselineRecord
 from huefield.data.dataset import Parts
 from huefield.data.runs import CONFIG, DIGESTS, changed_parts
 from huefield.model.ensemble import Ensemble
@@ -15,8 +16,9 @@ from huefield.support.files import alone_in, read_json, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig
 from huefield.training.feed import prepare
-from huefield.training.inputs import DECISIVE, member_folder, recorded_config
+from huefield.training.inputs import member_folder, recorded_config
 from huefield.training.job import cutoff_of, references_for
+from huefield.training.learning import learning_data
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import OnTrainingEvent
 
@@ -29,6 +31,7 @@ def assemble(
     paths: list[Path] | None = None,
     *,
     allow_missing: bool = False,
+    baseline: BaselineLike | None = None,
     report: OnTrainingEvent = lambda event: None,
 ) -> Trained:
     """Assemble members that were trained one by one.
@@ -38,6 +41,7 @@ def assemble(
         paths: model files to assemble unchanged. None for all members of ``out``; their best or last parameters are
             then selected on the validation data, as if they had been trained together.
         allow_missing: whether some of the run's members may be missing.
+        baseline: the calculator of a baseline of the kind ``ase``.
         report: receives messages.
     """
     folder = Path(out)
@@ -49,10 +53,12 @@ def assemble(
         with jax.enable_x64(config.precision == "float64"):
             candidates = _candidates(folders, config)
             parts = _data_for(folders[0], config)
-            references = references_for(config, parts["train"], candidates.best)
-            validation = prepare(parts["validation"], cutoff_of(config), references, config.data.datasets)
-            others = {name: part for name, part in parts.items() if name not in DECISIVE}
-            return conclude(candidates, validation, others, config, folder, report)
+            data = learning_data(
+                parts, config.baseline, folders[0], given=baseline, skip_bad=config.skip_bad, report=report
+            )
+            references = references_for(config, data.learnt("train"), candidates.best)
+            validation = prepare(data.learnt("validation"), cutoff_of(config), references, config.data.datasets)
+            return conclude(candidates, validation, data.parts, config, folder, report)
 
 
 def _unchanged(folder: Path, paths: list[Path]) -> Trained:
@@ -75,6 +81,8 @@ def _joined(paths: list[Path]) -> Ensemble:
             raise HuefieldError(
                 f"{path} has {one.precision}, but {paths[0]} {first.precision}: train them in one precision"
             )
+        if _without_probes(one.baseline) != _without_probes(first.baseline):
+            raise HuefieldError(f"{path} and {paths[0]} correct different baselines: assemble models of one baseline")
         ours, theirs = _references(first), _references(one)
         if ours.keys() != theirs.keys() or any(abs(ours[key] - theirs[key]) > SAME_EV for key in ours):
             raise HuefieldError(
@@ -82,7 +90,11 @@ def _joined(paths: list[Path]) -> Ensemble:
                 "was trained on other data. Give all members the same with references: {kind: given}"
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
-    return replace(ensemble, atom_energies=first.atom_energies, datasets=first.datasets)
+    return replace(ensemble, atom_energies=first.atom_energies, datasets=first.datasets, baseline=first.baseline)
+
+
+def _without_probes(record: BaselineRecord | None) -> object:
+    return None if record is None else record.config
 
 
 def _references(ensemble: Ensemble) -> dict[tuple[str, int], float]:

@@ -115,11 +115,11 @@ def test_references_must_be_finite(plain: Ensemble) -> None:
 
 
 class TestFile:
-    def test_several_data_sets_are_format_version_4(self, pooled: Ensemble, tmp_path: Path) -> None:
+    def test_several_data_sets_are_format_version_5(self, pooled: Ensemble, tmp_path: Path) -> None:
         path = tmp_path / "model.safetensors"
         save(pooled.with_dataset("wb97x"), path)
         metadata = header_of(path.read_bytes())["__metadata__"]
-        assert metadata["format_version"] == "4"
+        assert metadata["format_version"] == "5"
         assert json.loads(metadata["atom_energies"]) == [[1, -13.7], [8, -2045.0]]
         loaded = load(path)
         assert loaded.datasets == pooled.with_dataset("wb97x").datasets
@@ -130,7 +130,7 @@ class TestFile:
         save(plain.with_atom_energies(REFERENCES["pbe"]), tmp_path / "before")
         save(plain.with_datasets({"pbe": REFERENCES["pbe"]}), tmp_path / "now")
         assert (tmp_path / "before").read_bytes() == (tmp_path / "now").read_bytes()
-        assert header_of((tmp_path / "now").read_bytes())["__metadata__"]["format_version"] == "1"
+        assert header_of((tmp_path / "now").read_bytes())["__metadata__"]["format_version"] == "3"
 
     @pytest.mark.parametrize(
         ("entry", "fault"),

@@ -303,3 +303,27 @@ class TestCommandLine:
         assert "part test         8 structures: 4 of high, 4 of low" in lines
         references = [line for line in lines if line.startswith("references")]
         assert [line.split()[1] for line in references] == ["high:", "low:"]
+
+
+def test_data_sets_over_a_baseline_have_references_of_their_own(tmp_path: Path) -> None:
+    """The baseline has one scale of energies, so that the references are those of the differences."""
+    entries = []
+    for tag, seed, shift in (("high", 0, 0.0), ("low", 1, SHIFT)):
+        frames = waters(20, seed=seed, shift=shift)
+        for atoms in frames:
+            atoms.info["baseline_energy"] = 0.5 * (atoms.get_potential_energy() - shift)
+            atoms.arrays["baseline_forces"] = 0.5 * atoms.get_forces()
+        write(tmp_path / f"{tag}.xyz", frames, format="extxyz")
+        entries.append({"path": str(tmp_path / f"{tag}.xyz"), "tag": tag})
+    data = {"kind": "files", "train": entries, "split": SPLIT}
+    changes = {"data": data, "stages": SHORT, "members": 1, "baseline": {"kind": "columns"}}
+    made = train(config_for(tmp_path, **changes), tmp_path / "run", report=lambda event: None)
+    water = np.array([8, 1, 1])
+    isolated = {tag: made.ensemble.isolated_energies(water, tag).sum() for tag in ("high", "low")}
+    assert isolated["high"] == pytest.approx(-1000.0, abs=1.0)
+    assert isolated["low"] - isolated["high"] == pytest.approx(SHIFT, abs=1.0)
+    for tag in ("high", "low"):
+        assert made.scores[f"test/{tag}"].energy.rmse < 3.0
+    huefield.save(made.ensemble, tmp_path / "model.safetensors")
+    loaded = huefield.load(tmp_path / "model.safetensors")
+    assert (loaded.baseline, loaded.datasets) == (made.ensemble.baseline, made.ensemble.datasets)
