@@ -383,7 +383,8 @@ class TestUnknownContent:
 
     def test_newer_format_names_both_versions(self, tiny: Path) -> None:
         forge(tiny, metadata={"format_version": "7", "huefield": "9.8.7"})
-        versions = rf"format version 7 is newer than this huefield \({huefield.__version__}\) can read \(5\)"
+        known = rf"\({huefield.__version__}\) can read \({modelfile.FORMAT_VERSION}\)"
+        versions = rf"format version 7 is newer than this huefield {known}"
         with refused(tiny, rf"{versions}; it was written by huefield 9\.8\.7: upgrade"):
             huefield.load(tiny)
 
