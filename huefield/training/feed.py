@@ -23,7 +23,8 @@ MANY_STEPS = 5000
 def prepare(part: Part, cutoff_angstrom: float, references: AtomicReferences) -> Prepared:
     """Prepare a part of the data; each process of a job counts neighbours in its share and sends them to the others."""
     own = Prepared.of(part.share(own_share(len(part))), cutoff_angstrom, references.of_block)
-    columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets))
+    stressed = np.zeros(len(own), bool) if own.stressed is None else own.stressed
+    columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets, stressed))
     return Prepared(part, cutoff_angstrom, *columns)
 
 
