@@ -25,6 +25,7 @@ from huefield.evaluation.fits import (
 )
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
 from huefield.evaluation.slices import Evaluation, summarise
+from huefield.evaluation.stressfit import with_stress
 from huefield.model.ensemble import Ensemble
 from huefield.model.joint_calibration import (
     AbstractJointCalibration,
@@ -87,15 +88,14 @@ class CalibrationCheck:
         found = {
             "energies": (self.before.observed_energies(), self.after.observed_energies()),
             "forces": (self.before.observed_forces(), self.after.observed_forces()),
+            "stresses": (self.before.observed_stress(), self.after.observed_stress()),
         }
         changes = {
             name: [
-                CoverageChange(
-                    c, _held(old, interval_width(c, old.dof)), _held(new, calibration.interval_widths(c)[number])
-                )
+                CoverageChange(c, _held(old, interval_width(c, old.dof)), _held(new, _width(calibration, name, c, new)))
                 for c in given
             ]
-            for number, (name, (old, new)) in enumerate(found.items())
+            for name, (old, new) in found.items()
             if old is not None and new is not None
         }
         if self.pairs is not None:
@@ -191,8 +191,9 @@ def calibrate(
     fitted = _drawn(len(before), fit_fraction, seed)
     if method == "coherent":
         factors, told = fit_predictions(before.select(fitted))
+        factors, more = with_stress(factors, before.select(fitted))
         factors = factors.model_copy(update={"fitted_for": plain.noise_kind})
-        changed, remarks = plain.with_calibration(factors), list(told)
+        changed, remarks = plain.with_calibration(factors), [*told, *more]
     elif method == "gamma":
         doubled = predict_part(with_gamma_times(plain, 2.0), structures, "twice γ")
         gamma = fit_gamma(before.select(fitted), doubled.select(fitted))
@@ -281,6 +282,12 @@ def _with_differences(ensemble: Ensemble, block: Block, report: OnProgress) -> E
     assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
     differences = fit_differences(energy_pairs(ensemble, block, report=report))
     return ensemble.with_calibration(ensemble.calibration.model_copy(update={"differences": differences}))
+
+
+def _width(calibration: AbstractJointCalibration, name: str, coverage: float, found: Observed) -> float:
+    """Half-width of the intervals of a quantity in units of its calibrated σ; stresses have quantiles of their own."""
+    of_energies, of_forces = calibration.interval_widths(coverage)
+    return {"energies": of_energies, "forces": of_forces}.get(name) or interval_width(coverage, found.dof)
 
 
 def _held(found: Observed, width: float) -> float:

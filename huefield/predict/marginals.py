@@ -225,11 +225,13 @@ class EnergyForcesMarginals:
         )
 
     def uncalibrated(self) -> "EnergyForcesMarginals | None":
-        """The marginals before calibration, without joint likelihood and stresses; None without a calibration."""
+        """The marginals before calibration, without joint likelihood; None without a calibration."""
         if all(each is None or each.factors is None for each in (self.energy, self.forces)):
             return None
-        energy, forces = (None if each is None else each.uncalibrated() for each in (self.energy, self.forces))
-        return EnergyForcesMarginals(energy, forces)
+        energy, forces, stress = (
+            None if each is None else each.uncalibrated() for each in (self.energy, self.forces, self.stress)
+        )
+        return EnergyForcesMarginals(energy, forces, stress)
 
     def finite(self, owners: Int[np.ndarray, " A"], has_stress: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Structures for which every number is finite, apart from stresses that do not exist."""

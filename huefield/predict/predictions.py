@@ -97,11 +97,11 @@ class Predictions:
         return replace(self, structures=self.structures.select(keep), marginals=marginals)
 
     def calibrated(self, calibration: AbstractJointCalibration) -> "Predictions":
-        """With calibrated variances, without joint likelihood and stresses."""
+        """With calibrated variances, without joint likelihood and stresses, whose calibration needs the model."""
         return replace(self, marginals=self.marginals.calibrated(calibration))
 
     def uncalibrated(self) -> "Predictions | None":
-        """Predictions before calibration, without joint likelihood and stresses; None if the model has none."""
+        """Predictions before calibration, without joint likelihood; None if the model has none."""
         before = self.marginals.uncalibrated()
         return None if before is None else replace(self, marginals=before)
 
@@ -143,6 +143,11 @@ class Predictions:
         columns = (self.forces.mean, self.forces.variance, self.structures.forces)
         mean, variance, target = (column[kept].ravel() for column in columns)
         return Observed(mean, variance, target, np.repeat(self.structures.owners[kept], 3), self.forces.dof)
+
+    def observed(self, quantity: str) -> Observed | None:
+        """Observed entries of ``energy``, ``forces`` or ``stress``."""
+        found = {"energy": self.observed_energies, "forces": self.observed_forces, "stress": self.observed_stress}
+        return found[quantity]()
 
     @property
     def stress_observed(self) -> Bool[np.ndarray, " n"]:

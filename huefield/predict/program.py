@@ -93,7 +93,7 @@ def marginals(
     return EnergyForcesMarginals(
         replace(energy, mean=energies.mean(0), members=None if output.members is None else energies, dof=tails.energy),
         replace(_quantity(output, "forces", np.ones((atoms, 1))), dof=tails.forces),
-        None if output.mean.strain is None else _quantity(output, "strain", per_volume),
+        None if output.mean.strain is None else replace(_quantity(output, "strain", per_volume), dof=tails.stress),
         *(None if found is None else np.asarray(found, float)[:count] for found in output[-3:]),
     )
 
