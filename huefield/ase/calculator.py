@@ -14,7 +14,8 @@ from jaxtyping import Float
 from huefield.ase.joint import JointDistribution
 from huefield.ase.results import UNCERTAIN, mean_results, uncertain_results
 from huefield.ase.thresholds import LARGEST_OF_VALIDATION, UncertaintyWarning, WarningLimits
-from huefield.core.structure import Precision, Structure, stress_volumes
+from huefield.baselines import BaselineLike
+from huefield.core.structure import Precision, Structure
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
 from huefield.model.ensemble import Ensemble
@@ -47,6 +48,7 @@ class Calculator(AseCalculator):
         self,
         model: ModelSource,
         *,
+        baseline: BaselineLike | None = None,
         uncertainty: Literal["always", "on_request"] | int = "on_request",
         warn_above: str | float | None = LARGEST_OF_VALIDATION,
         precision: Precision = "float32",
@@ -56,6 +58,8 @@ class Calculator(AseCalculator):
 
         Args:
             model: an ensemble, a model file, or a result of ``huefield.train`` or ``huefield.calibrate``.
+            baseline: for a model that corrects a calculator: that ASE calculator. Built-in ones, such as GFN2-xTB,
+                need not be given.
             uncertainty: when to compute uncertainties: ``always``; ``on_request``, when a property needs them; or for
                 every k-th structure, beginning with the first.
             warn_above: threshold of the uncertainty for a warning, whenever uncertainties are computed: a share of the
@@ -67,7 +71,7 @@ class Calculator(AseCalculator):
         super().__init__()  # type: ignore[no-untyped-call]
         if isinstance(uncertainty, bool) or (uncertainty not in ("always", "on_request") and not _counts(uncertainty)):
             raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, not {uncertainty!r}")
-        self.evaluator = Evaluator(open_model(model, dtype=precision), skin_angstrom=skin_angstrom)
+        self.evaluator = Evaluator(open_model(model, dtype=precision), baseline=baseline, skin_angstrom=skin_angstrom)
         self.uncertainty = uncertainty
         self._limits = WarningLimits.of(self.evaluator.ensemble, warn_above)
         self._structures = 0
@@ -87,6 +91,7 @@ class Calculator(AseCalculator):
         return (
             f"Calculator({type(model.potential).__name__} with {type(model.noise).__name__}, "
             f"{count} member{'s' if count > 1 else ''}, elements {', '.join(model.potential.atomic_config.elements)}, "
+            f"{'' if self.ensemble.baseline is None else f'corrects {self.ensemble.baseline.title}, '}"
             f"{'not ' if self.ensemble.calibration is None else ''}calibrated, {self.evaluator.precision})"
         )
 
@@ -105,10 +110,14 @@ class Calculator(AseCalculator):
         self._warned = self._warned and _continues(self._last, structure)
         self._last = structure
         self.tell_of_limits(self.atoms)
-        has_stress = bool(stress_volumes(structure.cell, structure.pbc))
+        structure = self.evaluator.with_result(structure)
+        has_stress = self.evaluator.has_stress(structure)
         if any(name.startswith("stress") for name in properties):
             if not has_stress:
-                raise PropertyNotImplementedError("there is no stress without a periodic cell that has a volume")
+                raise PropertyNotImplementedError(
+                    "there is no stress without a periodic cell that has a volume"
+                    + ("" if self.evaluator.baseline is None else ", and without a stress of the baseline")
+                )
             self._with_stress = True  # NPT and cell relaxation ask at each step: compute it with the forces from now on
         self._structures += bool(system_changes)
         stress = self._with_stress and has_stress

@@ -101,7 +101,8 @@ def oscillators(
 def _uncalibrated(calculator: Calculator) -> Calculator:
     if calculator.ensemble.calibration is None:
         return calculator.sibling()
-    return Calculator(calculator.ensemble.with_calibration(None), precision="float64", warn_above=None)
+    plain = calculator.ensemble.with_calibration(None)
+    return Calculator(plain, baseline=calculator.evaluator.baseline, precision="float64", warn_above=None)
 
 
 def _hessians(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from huefield.cli.baselines import BaselineOption, CommandOption, computable_baseline
 from huefield.cli.exit_codes import ExitCode
 from huefield.cli.progress import convert_progress
 from huefield.cli.signals import stopping_politely
@@ -99,6 +100,48 @@ def parse_reader(text: str | None) -> "ReaderConfig | None":
         return adapter.validate_python(content)
     except ValidationError as error:
         raise HuefieldError(explain(error, "--reader")) from error
+
+
+@app.command()
+def baseline(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="Structures: a file, or a packed store.")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="File to write, NAME.extxyz or NAME.xyz, or a store NAME.hues.")
+    ],
+    baseline: BaselineOption = None,
+    baseline_command: CommandOption = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Number of processes; one on each core by default.")
+    ] = None,
+    reader: ReaderOption = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out bad frames, and structures for which the baseline fails.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Compute a baseline for all structures of a file, and write its results beside the labels.
+
+    The same command resumes an interrupted computation.
+    """
+    from huefield.baselines.files import write_baseline
+    from huefield.cli.progress import counting_progress
+
+    chosen = computable_baseline(baseline, baseline_command)
+    with counting_progress() as report:
+        show = report(chosen.title)
+        done = write_baseline(
+            source,
+            out,
+            chosen,
+            reader=parse_reader(reader),
+            skip_bad=skip_bad,
+            workers=workers,
+            overwrite=overwrite,
+            report=lambda count: show(count, None),
+        )
+    typer.echo(f"Wrote {done.path}: {done.structures} structures with results of {chosen.title}")
+    for fault in done.faults:
+        typer.echo(f"note: left out {fault}", err=True)
 
 
 @app.command()

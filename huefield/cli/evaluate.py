@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
+from huefield.cli.baselines import CommandOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
 from huefield.support.defaults import BINS, FIT_FRACTION, RESAMPLES
 
@@ -57,6 +58,7 @@ def evaluate(
     keys: KeysOption = None,
     reader: ReaderOption = None,
     part: PartOption = None,
+    baseline_command: CommandOption = None,
     bins: Annotated[int, typer.Option(min=1, help="Number of bins of reliability diagrams.")] = BINS,
     resamples: Annotated[
         int, typer.Option(min=0, help="Number of resamples for confidence intervals; 0 for no intervals.")
@@ -75,7 +77,8 @@ def evaluate(
 
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part, members=members or None)
+    unused = {"reader": reader, "part": part, "members": members or None, "baseline_command": baseline_command}
+    _refuse(predictions is not None, **unused)
     if predictions:
         found = _read(predictions, reference, keys)
         source = ", ".join(map(str, predictions))
@@ -93,6 +96,7 @@ def evaluate(
                 bins=bins,
                 resamples=resamples,
                 members=members,
+                baseline=given_baseline(baseline_command),
                 report=report,
             )
     _note(result.remarks)
@@ -129,21 +133,23 @@ def calibrate(
     keys: KeysOption = None,
     reader: ReaderOption = None,
     part: PartOption = None,
+    baseline_command: CommandOption = None,
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for plain regression.")
     ] = None,
     fit_fraction: Annotated[
-        float, typer.Option(help="Share of the structures for the fit; the others are for the comparison.")
+        float, typer.Option(help="Share of the structures for the fit of the check; the others are for the comparison.")
     ] = FIT_FRACTION,
     seed: Annotated[int, typer.Option(help="Seed of the random draw of these structures.")] = 0,
 ) -> None:
     """Calibrate uncertainties, and compare before and after on structures that were not used for the fit.
 
-    Quantities with too little data are left uncalibrated.
+    The calibration that is written is then fitted to all structures. Quantities with too little data are left
+    uncalibrated.
     """
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part)
+    _refuse(predictions is not None, reader=reader, part=part, baseline_command=baseline_command)
     method = method or (MethodName.ISOTONIC if predictions else MethodName.COHERENT)
     _refuse(method is not MethodName.ISOTONIC, group_size=group_size)
     if len(predictions or models) != 1:
@@ -152,7 +158,7 @@ def calibrate(
     if predictions:
         _calibrate_predictions(predictions[0], out, method, reference, keys, options)
     else:
-        _calibrate_model(models[0], data, out, method, reader, part, options)
+        _calibrate_model(models[0], data, out, method, reader, part, baseline_command, options)
 
 
 class _Options(TypedDict):
@@ -168,6 +174,7 @@ def _calibrate_model(
     method: MethodName,
     reader: str | None,
     part: str | None,
+    baseline_command: str | None,
     options: _Options,
 ) -> None:
     from huefield.cli.progress import counting_progress, use_compilation_cache
@@ -177,7 +184,16 @@ def _calibrate_model(
     use_compilation_cache()
     chosen = parse_reader(reader)
     with counting_progress() as report:
-        found = run(source, data, method.value, part=part, reader=chosen, report=report(source.stem), **options)
+        found = run(
+            source,
+            data,
+            method.value,
+            part=part,
+            reader=chosen,
+            baseline=given_baseline(baseline_command),
+            report=report(source.stem),
+            **options,
+        )
     found.save(target)
     _say(found.check)
     typer.echo(f"Wrote {target}")

@@ -36,6 +36,8 @@ class NoiseKind(StrEnum):
     VANILLA = "vanilla"
     WHITE = "white"
     COLORED = "colored"
+    LOCAL = "local"
+    LOCAL_WHITE = "local_white"
 
 
 def with_settings(config: Callable[[], "type[FrozenConfig]"]) -> Callable[[Callable[..., None]], Callable[[], None]]:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from huefield.cli.baselines import CommandOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
 from huefield.cli.signals import Interrupted
 
@@ -31,6 +32,7 @@ def predict(
     members: Annotated[
         bool, typer.Option("--members", help="Write the prediction of each ensemble member, too.")
     ] = False,
+    baseline_command: CommandOption = None,
     reader: ReaderOption = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip frames that are damaged or have unknown elements.")
@@ -52,6 +54,7 @@ def predict(
             members=members,
             skip_bad=skip_bad,
             overwrite=overwrite,
+            baseline=given_baseline(baseline_command),
             report=report(source.name),
         )
     stresses = f", {done.with_stress} with stress" if done.with_stress else ""

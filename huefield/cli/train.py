@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from huefield.cli.baselines import BaselineOption, CommandOption, given_baseline, parse_baseline
 from huefield.cli.exit_codes import ExitCode
 from huefield.cli.failures import one_line, show
 from huefield.cli.options import NoiseKind
@@ -38,6 +39,11 @@ def train(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set a key, such as members=3.")
     ] = None,
+    baseline: BaselineOption = None,
+    baseline_command: CommandOption = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out structures for which the baseline fails.")
+    ] = False,
     member: Annotated[int | None, typer.Option(min=0, help="Train this member alone, for job arrays.")] = None,
     distributed: Annotated[
         bool,
@@ -50,6 +56,9 @@ def train(
     from huefield.cli.progress import stopping_training, use_compilation_cache
     from huefield.training import train as run
 
+    if baseline is not None and baseline_command is not None:
+        raise typer.BadParameter("name the baseline with --baseline or with --baseline-command, not with both")
+    given = given_baseline(baseline_command) if baseline is None else parse_baseline(baseline)
     if distributed:
         join_job()
     use_compilation_cache()
@@ -58,8 +67,9 @@ def train(
             config,
             out,
             data=data or None,
-            overrides=overrides or [],
+            overrides=[*(overrides or []), *(["skip_bad=true"] if skip_bad else [])],
             member=member,
+            baseline=given,
             report=None if jax.process_index() == 0 else lambda event: None,
             should_stop=should_stop,
             on_saved=should_stop.all_saved,
@@ -128,16 +138,20 @@ def config(
     noise: Annotated[
         NoiseKind | None,
         typer.Option(
-            help="Noise model, if not the preset's. white and colored are size-consistent (local_white, local), except "
-            "for the preset paper."
+            help="Noise model, if not the preset's. local and local_white are size-consistent: their error bars do not "
+            "vanish as structures grow. colored and white are the paper's models in the preset paper, and other names "
+            "of local and local_white in the other presets."
         ),
     ] = None,
+    baseline: BaselineOption = None,
 ) -> None:
     """Print a configuration to start from, with comments."""
     from huefield.training import presets
 
     model = None if noise is None else presets.noise_of_kind(noise.value, preset.value)
     chosen = presets.preset(preset.value, presets.example_data(data), model)
+    if baseline is not None:
+        chosen = chosen.model_copy(update={"baseline": parse_baseline(baseline)})
     typer.echo(presets.commented_yaml(chosen, presets.ABOUT[preset.value]), nl=False)
 
 
@@ -145,6 +159,7 @@ def assemble(
     out: Annotated[Path, typer.Argument(help="Folder of the run; the ensemble is written there.")],
     models: Annotated[list[Path] | None, typer.Argument(help="Model files; all members of the run by default.")] = None,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Allow members that are not trained.")] = False,
+    baseline_command: CommandOption = None,
 ) -> None:
     """Assemble members that were trained one by one."""
     from huefield.cli.progress import use_compilation_cache
@@ -153,7 +168,8 @@ def assemble(
 
     use_compilation_cache()
     with run_progress() as show:
-        made = run(out, models or None, allow_missing=allow_missing, report=show)
+        given = given_baseline(baseline_command)
+        made = run(out, models or None, allow_missing=allow_missing, baseline=given, report=show)
     typer.echo(made)
 
 

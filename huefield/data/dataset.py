@@ -31,7 +31,21 @@ SHOWN = 3
 """Pairs of frames that a message lists."""
 
 
-Structures = Store | Block
+@dataclass(frozen=True, eq=False)
+class RelativeStructures:
+    """The structures of a source with labels less the results of their baseline."""
+
+    source: Store | Block
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def block(self, indices: Int[np.ndarray, " n"]) -> Block:
+        """The structures with these numbers, in this order."""
+        return self.source.block(indices).relative_to_baseline()
+
+
+Structures = Store | Block | RelativeStructures
 """Sources from which structures are taken by their numbers."""
 
 
@@ -73,6 +87,12 @@ class Part:
             return self
         drawn = np.random.default_rng(0).permutation(len(self))[:count]
         return replace(self, indices=self.indices[np.sort(drawn)])
+
+    def relative_to_baseline(self) -> "Part":
+        """The same structures with labels less the results of their baseline."""
+        if isinstance(self.source, RelativeStructures):
+            return self
+        return replace(self, source=RelativeStructures(self.source))
 
     def elements(self) -> tuple[str, ...]:
         """Symbols of its elements, by atomic number."""

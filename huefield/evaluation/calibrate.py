@@ -1,44 +1,40 @@
-"""Calibrate a model on one part of the data and compare its uncertainties before and after on the rest."""
+"""Calibrate a model: fit to some structures, check on the others, then fit to all of them.
+
+The check is that of the first fit, since a fit must not be judged by the structures it has seen. The calibration that
+is kept is the second one, which has seen more.
+"""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool
 
+from huefield.baselines import BaselineLike
 from huefield.core.structure import Block
 from huefield.core.tails import interval_width
 from huefield.data.dataset import Part
 from huefield.data.opening import DataSource, open_data
 from huefield.data.readers.detect import ReaderConfig
-from huefield.evaluation.coherent import fit_predictions, with_joint_tails
 from huefield.evaluation.fits import (
     fit_calibration,
-    fit_gamma,
     require_comparable,
     require_gamma,
     typical_of,
-    with_gamma_times,
     worse_remarks,
 )
-from huefield.evaluation.pairs import EnergyPairs, energy_pairs, fit_differences
+from huefield.evaluation.modelfit import Method, ModelFits
+from huefield.evaluation.pairs import EnergyPairs, energy_pairs
 from huefield.evaluation.slices import Evaluation, summarise
-from huefield.evaluation.stressfit import with_stress
 from huefield.model.ensemble import Ensemble
-from huefield.model.joint_calibration import (
-    AbstractJointCalibration,
-    CoherentCalibration,
-    EnergyForcesCalibration,
-)
+from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
 from huefield.model.modelfile import ModelSource, open_model, save
-from huefield.predict import OnProgress, predict_part, remarks_on
+from huefield.predict import OnProgress, predict_part, remarks_on, with_results
 from huefield.predict.predictions import Observed, Predictions
 from huefield.support.defaults import FIT_FRACTION
 from huefield.support.errors import HuefieldError
 
-Method = Literal["coherent", "isotonic", "scale", "gamma", "conformal"]
 PRINTED_COVERAGES = (0.5, 0.68, 0.9, 0.95)
 FEWEST_STRUCTURES = 4
 """Two to fit to, and two to compare on."""
@@ -63,16 +59,19 @@ class CoverageChange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CalibrationCheck:
-    """Predictions before and after calibration, for structures that it was not fitted to."""
+    """Predictions before and after calibration, for structures that it was not fitted to.
+
+    The calibration that is kept was fitted to these structures, too.
+    """
 
     method: Method
     before: Predictions
     after: Predictions
     fitted_to: int
-    """Number of structures of the fit."""
+    """Number of structures of the fit that is checked."""
     remarks: tuple[str, ...]
     calibration: AbstractJointCalibration | None
-    """None after a fit of γ."""
+    """The one that is checked; None after a fit of γ."""
     pairs: tuple[EnergyPairs, EnergyPairs] | None = None
     """Energy differences between these structures, before and after; None if there are none."""
 
@@ -121,7 +120,13 @@ class CalibrationCheck:
             shares = ", ".join(f"{100 * c.nominal:g} %: {100 * c.before:.0f} → {100 * c.after:.0f} %" for c in changes)
             count = f" ({len(self.pairs[0])} pairs)" if name == "energy differences" and self.pairs is not None else ""
             lines.append(f"Coverage of intervals of {name}{count}, before → after: {shares}")
-        return "\n".join(lines)
+        return "\n".join([*lines, self.kept_text()])
+
+    def kept_text(self) -> str:
+        """Which calibration is kept."""
+        return (
+            f"The calibration that is kept was fitted to all {self.fitted_to + len(self.after)} structures afterwards."
+        )
 
     def _repr_html_(self) -> str:
         from huefield.evaluation.report.notebook import calibration_html
@@ -162,9 +167,12 @@ def calibrate(
     group_size: int | None = None,
     fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
+    baseline: BaselineLike | None = None,
     report: OnProgress = lambda done, total: None,
 ) -> CalibratedModel:
     """Calibrate the uncertainties of a model; a calibration that it has is replaced.
+
+    A first fit, to a share of the structures, is checked on the others. The model then gets a fit to all of them.
 
     Args:
         model: an ensemble, a model file, or the result of ``huefield.train``.
@@ -175,8 +183,9 @@ def calibrate(
         part: name of the part, if ``data`` is the folder of a run; None for ``validation``.
         reader: how to read ``data``; None to find out.
         group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
-        fit_fraction: share of the structures, drawn at random, for the fit; the others are for the comparison.
+        fit_fraction: share of the structures, drawn at random, for the first fit; the others are for the check.
         seed: seed of the draw.
+        baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the data.
         report: receives the number of predicted structures and the number of all.
     """
     ensemble = open_model(model)
@@ -185,40 +194,22 @@ def calibrate(
     structures = open_data(
         _validation(model) if data is None else data, part=part, usual_part="validation", reader=reader
     )
+    structures = with_results(ensemble, structures, baseline, report)
     plain = ensemble.with_calibration(None)
     before = predict_part(plain, structures, "before", report)
     require_comparable(before)
     fitted = _drawn(len(before), fit_fraction, seed)
-    if method == "coherent":
-        factors, told = fit_predictions(before.select(fitted))
-        factors, more = with_stress(factors, before.select(fitted))
-        factors = factors.model_copy(update={"fitted_for": plain.noise_kind})
-        changed, remarks = plain.with_calibration(factors), [*told, *more]
-    elif method == "gamma":
-        doubled = predict_part(with_gamma_times(plain, 2.0), structures, "twice γ")
-        gamma = fit_gamma(before.select(fitted), doubled.select(fitted))
-        changed, remarks = (
-            with_gamma_times(plain, gamma.factor),
-            [f"γ is multiplied by {gamma.factor:.4g}", gamma.remark],
-        )
-    else:
-        fit = fit_calibration(before.select(fitted), method, group_size)
-        changed, remarks = plain.with_calibration(fit.calibration), list(fit.remarks)
-        changed = _with_differences(changed, before.select(fitted).structures, report)
-    after = predict_part(changed, structures, "after", report)
-    if isinstance(changed.calibration, CoherentCalibration):
-        whole = with_joint_tails(changed.calibration, after.select(fitted))
-        changed, after = changed.with_calibration(whole), after.with_joint_dof(whole.tails.joint)
-        remarks.insert(0, whole.in_words())
-    changed = changed.with_typical(typical_of(after, "data of its calibration"))
+    fits = ModelFits(plain, structures, before, method, group_size, report)
+    trial, final = fits.fit(fitted), fits.fit(np.ones(len(before), bool))
+    kept = final.ensemble.with_typical(typical_of(final.predictions, "data of its calibration"))
+    remarks = _of_both_fits(trial.remarks, final.remarks, int(fitted.sum()))
     if ensemble.calibration is not None:
         remarks.append("the old calibration of the model is replaced; metrics before are without it")
-    rest = before.select(~fitted), after.select(~fitted)
+    rest = before.select(~fitted), trial.predictions.select(~fitted)
     told = _remarks(before, remarks, rest, method)
-    pairs = _pairs(plain, changed, rest[0].structures, report)
-    return CalibratedModel(
-        changed, CalibrationCheck(method, *rest, int(fitted.sum()), told, changed.calibration, pairs)
-    )
+    pairs = _pairs(plain, trial.ensemble, rest[0].structures, report)
+    check = CalibrationCheck(method, *rest, int(fitted.sum()), told, trial.ensemble.calibration, pairs)
+    return CalibratedModel(kept, check)
 
 
 def calibrate_predictions(
@@ -229,7 +220,11 @@ def calibrate_predictions(
     fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
 ) -> tuple[EnergyForcesCalibration, CalibrationCheck]:
-    """Calibrate predictions of any code; arguments as for :func:`calibrate`."""
+    """Calibrate predictions of any code; arguments as for :func:`calibrate`.
+
+    Returns:
+        The calibration, fitted to all structures, and a check with a fit to some of them.
+    """
     if method == "coherent" or method == "gamma":
         raise HuefieldError(
             f"the method {method} changes the noise of a model: it can be fitted to a model, not to predictions in a "
@@ -237,11 +232,13 @@ def calibrate_predictions(
         )
     require_comparable(predictions)
     fitted = _drawn(len(predictions), fit_fraction, seed)
-    fit = fit_calibration(predictions.select(fitted), method, group_size)
+    trial = fit_calibration(predictions.select(fitted), method, group_size)
+    final = fit_calibration(predictions, method, group_size)
     rest = replace(predictions.select(~fitted), name="before")
-    after = replace(rest.calibrated(fit.calibration), name="after")
-    told = _remarks(predictions, fit.remarks, (rest, after), method)
-    return fit.calibration, CalibrationCheck(method, rest, after, int(fitted.sum()), told, fit.calibration)
+    after = replace(rest.calibrated(trial.calibration), name="after")
+    remarks = _of_both_fits(trial.remarks, final.remarks, int(fitted.sum()))
+    told = _remarks(predictions, remarks, (rest, after), method)
+    return final.calibration, CalibrationCheck(method, rest, after, int(fitted.sum()), told, trial.calibration)
 
 
 def _validation(model: object) -> Part:
@@ -252,6 +249,24 @@ def _validation(model: object) -> Part:
             "calibrate(model, 'validation.xyz')"
         )
     return found
+
+
+def _of_both_fits(trial: tuple[str, ...], final: tuple[str, ...], count: int) -> list[str]:
+    """Remarks on the fit that is kept, then those that hold only for the fit of the check.
+
+    Args:
+        trial: remarks on the fit of the check.
+        final: remarks on the fit to all structures.
+        count: number of structures of the fit of the check.
+    """
+    known = {_subject(remark) for remark in final}
+    only = [remark for remark in trial if remark and _subject(remark) not in known]
+    return [*final, *(f"in the check, with its fit to {count} structures, {remark}" for remark in only)]
+
+
+def _subject(remark: str) -> str:
+    """The words before the numbers, which differ between two fits."""
+    return remark.partition(":")[0]
 
 
 def _remarks(
@@ -275,13 +290,6 @@ def _pairs(
         return None
     after = energy_pairs(changed, block, report=report)
     return (energy_pairs(plain, block), after) if len(after) else None
-
-
-def _with_differences(ensemble: Ensemble, block: Block, report: OnProgress) -> Ensemble:
-    """The calibrated ensemble with a calibration of energy differences, if there are enough pairs."""
-    assert ensemble.calibration is not None  # noqa: S101 - the caller has just fitted one
-    differences = fit_differences(energy_pairs(ensemble, block, report=report))
-    return ensemble.with_calibration(ensemble.calibration.model_copy(update={"differences": differences}))
 
 
 def _width(calibration: AbstractJointCalibration, name: str, coverage: float, found: Observed) -> float:

@@ -12,8 +12,12 @@ d of its own for energies and for forces. The factors and the degrees of freedom
 Energies count as much as forces here, because the factors of the parts they share would otherwise be those of the
 forces, which are many more. The prior is worth about one structure: it decides only what data leave open, such as the
 factor of a part that is always negligible.
+
+The objective may have several minima, since one part can explain the errors in place of another. The fit therefore
+starts once from the model as it is, and once with each factor far above the others; the lowest minimum counts.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -38,8 +42,17 @@ LARGEST_LOG = 12.0
 FEWEST_FITTED = 3.0
 """Smallest ν of a fit. Towards ν = 2 the standard deviation of a t distribution, which error bars are, grows without
 bound: at ν = 2.05 it is 6.4 times the scale, at ν = 3 it is 1.7 times."""
+START_LOG = 4.0
+"""|log factor| at the start of a fit: far enough for a part to explain all errors by itself."""
+START_INVERSE_DOF = 0.1
+"""1/ν at the start of a fit."""
+SAME_OBJECTIVE = 1e-9
+"""Difference of two objectives that is rounding."""
 NORMAL_FROM = 200.0
 """ν from which the distribution counts as normal."""
+NEGLIGIBLE = 1e-3
+"""Error and standard deviation of values that vanish by symmetry, relative to the error that a tenth exceeds; a few
+outliers do not change it."""
 MOST = 300_000
 """Largest number of force components for the fit; a random selection beyond it."""
 NO_DATA = "no data for a calibration: no energy and no force was both predicted and observed"
@@ -76,11 +89,19 @@ class VarianceParts:
         return len(self.error)
 
     def usable(self) -> "VarianceParts":
-        """Without values of zero variance, such as forces that vanish by symmetry; at most ``MOST``."""
-        kept = np.flatnonzero(self.noise + self.diagonal + self.spread > 0)
+        """Without values of zero variance and values that vanish by symmetry; at most ``MOST``."""
+        kept = np.flatnonzero((self.noise + self.diagonal + self.spread > 0) & ~self.vanishing())
         if len(kept) > MOST:
             kept = np.sort(np.random.default_rng(0).permutation(kept)[:MOST])
         return VarianceParts(self.error[kept], self.noise[kept], self.diagonal[kept], self.spread[kept])
+
+    def vanishing(self) -> Bool[np.ndarray, " n"]:
+        """Values such as forces out of the plane of a molecule: no error and no noise of the energy function.
+
+        The diagonal gives them a variance nevertheless. A fit that sets it to zero would have a density without bound.
+        """
+        negligible = NEGLIGIBLE * np.quantile(np.abs(self.error), 0.9) if len(self) else 0.0
+        return (np.abs(self.error) < negligible) & (np.sqrt(self.noise + self.spread) < negligible)
 
     def stacked(self) -> Float[np.ndarray, "4 n"]:
         """Errors and parts in the units of the root mean square error."""
@@ -134,29 +155,44 @@ def fit_coherent(
     count = structures or min(map(len, given.values()))
     with jax.enable_x64(True):
         data = {name: jnp.asarray(part.stacked()) for name, part in given.items()}
-        objective = jax.jit(jax.value_and_grad(lambda x: _objective(x, data, count, tails)))
-        start = np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.1])
-        most = 1.0 / FEWEST_FITTED
-        bounds = [(-LARGEST_LOG, LARGEST_LOG)] * 4 + [(1.0 / (2 * NORMAL_FROM), most)] * 2
-        found = minimize(
-            lambda x: tuple(np.asarray(v, float) for v in objective(jnp.asarray(x))),
+        found = _best(lambda x: _objective(x, data, count, tails))
+    factors = {name: float(np.exp(x)) for name, x in zip(NAMES, found[:4], strict=True)}
+    dof = [
+        _dof(x) if tails and name in given else None for x, name in zip(found[4:], ("energies", "forces"), strict=True)
+    ]
+    return CoherentCalibration(**factors, tails=Tails(energy=dof[0], forces=dof[1]))
+
+
+def _starts() -> Float[np.ndarray, "s 6"]:
+    """Starts of the fit: no calibration, and each factor in turn far above the others."""
+    factors = np.full((len(NAMES), len(NAMES)), -START_LOG) + 2 * START_LOG * np.eye(len(NAMES))
+    inverse_dof = np.full((len(NAMES) + 1, 2), START_INVERSE_DOF)
+    return np.hstack([np.vstack([np.zeros(len(NAMES)), factors]), inverse_dof])
+
+
+def _best(objective: Callable[[Float[Array, " 6"]], Float[Array, ""]]) -> Float[np.ndarray, " 6"]:
+    """The lowest of the minima that the starts lead to; of equal ones the first."""
+    compiled = jax.jit(jax.value_and_grad(objective))
+    bounds = [(-LARGEST_LOG, LARGEST_LOG)] * 4 + [(1.0 / (2 * NORMAL_FROM), 1.0 / FEWEST_FITTED)] * 2
+    found = [
+        minimize(
+            lambda x: tuple(np.asarray(v, float) for v in compiled(jnp.asarray(x))),
             start,
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
             options={"maxiter": 500, "ftol": 1e-12},
         )
-    if not (np.isfinite(found.x).all() and np.isfinite(found.fun)):
+        for start in _starts()
+    ]
+    finite = [each for each in found if np.isfinite(each.x).all() and np.isfinite(each.fun)]
+    if not finite:
         raise HuefieldError(
-            f"the fit of the calibration failed ({found.message}): are there errors or variances that are NaN or of "
+            f"the fit of the calibration failed ({found[0].message}): are there errors or variances that are NaN or of "
             "absurd size?"
         )
-    factors = {name: float(np.exp(x)) for name, x in zip(NAMES, found.x[:4], strict=True)}
-    dof = [
-        _dof(x) if tails and name in given else None
-        for x, name in zip(found.x[4:], ("energies", "forces"), strict=True)
-    ]
-    return CoherentCalibration(**factors, tails=Tails(energy=dof[0], forces=dof[1]))
+    lowest = min(each.fun for each in finite)
+    return next(each.x for each in finite if each.fun <= lowest + SAME_OBJECTIVE)
 
 
 def with_joint_tails(calibration: CoherentCalibration, predictions: Predictions) -> CoherentCalibration:

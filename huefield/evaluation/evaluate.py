@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from huefield.baselines import BaselineLike
 from huefield.data.opening import DataSource, open_data
 from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
@@ -62,6 +63,7 @@ def evaluate(
     bins: int = BINS,
     resamples: int = RESAMPLES,
     members: bool = False,
+    baseline: BaselineLike | None = None,
     report: Callable[[str], OnProgress] = lambda name: lambda done, total: None,
 ) -> EvaluationResult:
     """Evaluate predictions and uncertainties of one or more models on labelled structures.
@@ -77,6 +79,7 @@ def evaluate(
         bins: number of bins of reliability diagrams.
         resamples: number of resamples for confidence intervals; zero for none.
         members: whether the written predictions contain those of each ensemble member.
+        baseline: the ASE calculator that models correct; None for a built-in one, or for results in the data.
         report: receives the name of a model and returns a function that receives the progress of its predictions.
     """
     sources = [models] if isinstance(models, Ensemble | str | Path | HasEnsemble) else list(models)
@@ -87,7 +90,14 @@ def evaluate(
         structures = open_data(data, part=part, usual_part="test", reader=reader)
         loaded = [open_model(source) for source in sources]
         found = [
-            predict_part(ensemble, structures, name, report(name), members=members)
+            predict_part(
+                ensemble,
+                structures,
+                name,
+                report(name),
+                members=members,
+                baseline=None if ensemble.baseline is None else baseline,
+            )
             for name, ensemble in zip(model_names(sources), loaded, strict=True)
         ]
         return evaluate_predictions(found, folder, source=structures.name, bins=bins, resamples=resamples)
@@ -109,7 +119,7 @@ def evaluate_predictions(
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
     differing = differing_structures(predictions)
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
-    table = markdown_table(evaluations)
+    table = "\n".join([markdown_table(evaluations), *_of_baselines(evaluations)])
     if out is None:
         return EvaluationResult(evaluations, table, remarks, ())
     uncalibrated = [each.uncalibrated() for each in predictions]
@@ -117,6 +127,11 @@ def evaluate_predictions(
     with _ready(out):
         files = _write(out, predictions, evaluations, before, remarks, source)
     return EvaluationResult(evaluations, table, remarks, files)
+
+
+def _of_baselines(evaluations: Sequence[Evaluation]) -> list[str]:
+    """Lines with the errors of baselines alone, each of them once."""
+    return list(dict.fromkeys(str(each.baseline) for each in evaluations if each.baseline is not None))
 
 
 def _ready(out: Path | None) -> AbstractContextManager[None]:
@@ -144,7 +159,7 @@ def _write(
 ) -> tuple[Path, ...]:
     """Write everything into a temporary folder, then move it: an interruption leaves the old files."""
     plain = {"source": source, "remarks": remarks, "models": [each.as_dict() for each in evaluations]}
-    notes = (f"{len(predictions[0])} structures of {source}.", *remarks)
+    notes = (f"{len(predictions[0])} structures of {source}.", *_of_baselines(evaluations), *remarks)
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as folder:
         new = Path(folder)
         figures = save_figures(evaluations, predictions, new / FIGURES, before=before)

@@ -53,7 +53,7 @@ def with_stress(
         return calibration, (f"stresses take no part in the fit: {len(usable)} errors are too few",)
     structures = len(usable) / 6
     factor, dof = fit_stress(usable, calibration.noise, calibration.spread, structures)
-    tails = calibration.tails.model_copy(update={"stress": dof})
+    tails = calibration.tails.model_copy(update={"observed_stress": dof})
     return calibration.model_copy(update={"stress_diagonal": factor, "tails": tails}), ()
 
 
@@ -66,8 +66,8 @@ def stress_parts(predictions: Predictions) -> VarianceParts | None:
     return VarianceParts.of(_components(found), voigt(target), kept)
 
 
-def fit_stress(parts: VarianceParts, noise: float, spread: float, structures: float) -> tuple[float, float | None]:
-    """The factor of the rest and the degrees of freedom, None for normal errors.
+def fit_stress(parts: VarianceParts, noise: float, spread: float, structures: float) -> tuple[float, float]:
+    """The factor of the rest and the degrees of freedom; some hundreds for normal errors.
 
     Args:
         parts: errors of stress components and the parts of their variances.
@@ -97,8 +97,7 @@ def fit_stress(parts: VarianceParts, noise: float, spread: float, structures: fl
             f"the fit of the calibration of stresses failed ({found.message}): are there stresses or variances that "
             "are NaN or of absurd size?"
         )
-    dof = 1.0 / float(found.x[1])
-    return float(np.exp(found.x[0])), None if dof > NORMAL_FROM else dof
+    return float(np.exp(found.x[0])), 1.0 / float(found.x[1])
 
 
 def _components(found: Marginals) -> Marginals:

@@ -87,9 +87,29 @@ class EnergyCovariance:
     def of_differences(self, coverage: float = ONE_SIGMA) -> Float[np.ndarray, "n n"]:
         """The total covariance with the calibration of differences.
 
-        Normal intervals with this covariance have, at this coverage, the half-widths of differences.
+        Intervals of the distribution of energies (Student t with ``dof``) with this covariance have, at this coverage,
+        the half-widths of differences.
         """
-        return (self.calibration.difference_width(coverage) / interval_width(coverage)) ** 2 * self.total
+        return (self.calibration.difference_width(coverage) / interval_width(coverage, self.dof)) ** 2 * self.total
+
+    @property
+    def dof(self) -> float | None:
+        """Degrees of freedom of the Student t distribution of the errors; None for a normal distribution."""
+        return self.calibration.tails.energy
+
+    def profiles(self, count: int, *, coverage: float, seed: int) -> Float[np.ndarray, "count n"]:
+        """Draws of all energies together, relative to the first mean, with the covariance of differences.
+
+        Args:
+            count: number of draws.
+            coverage: of the intervals whose width the draws shall have, see :meth:`of_differences`.
+            seed: of the random numbers.
+        """
+        rng = np.random.default_rng(seed)
+        deviations = rng.multivariate_normal(np.zeros(len(self)), self.of_differences(coverage), count, method="eigh")
+        if self.dof is not None:
+            deviations *= np.sqrt((self.dof - 2.0) / rng.chisquare(self.dof, count))[:, None]
+        return self.energy - self.energy[0] + deviations
 
     @property
     def uncertainty(self) -> Float[np.ndarray, " n"]:

@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeVar, get_args
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Integer, Key, PyTree
 
+from huefield.baselines.records import BaselineRecord
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Scaling, mixture
 from huefield.core.lowrank import safe_sqrt
 from huefield.core.structure import Precision, Structure, pack
@@ -65,6 +67,8 @@ class Ensemble(eqx.Module):
     """Calibration of the joint distribution; None if uncalibrated."""
     typical: TypicalUncertainty | None = eqx.field(static=True, default=None)
     """Quantiles of calibrated uncertainties of data like the training data; None where they are not known."""
+    baseline: BaselineRecord | None = eqx.field(static=True, default=None)
+    """The calculator whose errors the members predict; None for members that predict energies themselves."""
 
     def __check_init__(self) -> None:
         if self.strategy not in get_args(Strategy):
@@ -146,7 +150,11 @@ class Ensemble(eqx.Module):
         """The ensemble with energies of isolated atoms, by atomic number, which are added to the members' energies."""
         require_finite("energies of isolated atoms", np.array(list(energies_ev.values()), float))
         pairs = tuple(sorted((int(number), float(energy)) for number, energy in energies_ev.items()))
-        return Ensemble(self.members, self.strategy, pairs, self.calibration, self.typical)
+        return replace(self, atom_energies=pairs)
+
+    def with_baseline(self, baseline: BaselineRecord | None) -> "Ensemble":
+        """The ensemble as a correction of a baseline."""
+        return replace(self, baseline=baseline)
 
     def with_calibration(self, calibration: AbstractJointCalibration | None) -> "Ensemble":
         """The ensemble with calibrated variances; None removes a calibration.
@@ -155,11 +163,11 @@ class Ensemble(eqx.Module):
         """
         if calibration is not None:
             calibration.require_fit(self.noise_kind)
-        return Ensemble(self.members, self.strategy, self.atom_energies, calibration)
+        return replace(self, calibration=calibration, typical=None)
 
     def with_typical(self, typical: TypicalUncertainty | None) -> "Ensemble":
         """The ensemble with quantiles of its uncertainties of data like the training data."""
-        return Ensemble(self.members, self.strategy, self.atom_energies, self.calibration, typical)
+        return replace(self, typical=typical)
 
     def __call__(self, graph: Graph, *, strain: bool = False) -> Gaussian:
         """The moment-matched mixture of the members' distributions, calibrated."""
@@ -200,6 +208,11 @@ class Ensemble(eqx.Module):
             graph: the structures.
             stress: whether to predict the stress too; every structure needs a periodic cell then.
         """
+        if self.baseline is not None:
+            raise HuefieldError(
+                f"the model corrects {self.baseline.title}, which cannot be computed from a graph: use "
+                "huefield.Calculator, huefield.predict or `huefield predict`"
+            )
         self.members.potential.require_fit(graph)
         count = graph.partition.num_structures
         volumes = np.asarray(graph.volumes(), np.float64)
@@ -293,6 +306,7 @@ class Ensemble(eqx.Module):
             report: called with the number of structures done and the number of all.
         """
         require_structures(structures)
+        self._require_baseline(structures)
         cutoff_angstrom = self.members.potential.atomic_config.cutoff_angstrom
         block = pack(list(structures), np.arange(len(structures)), "structures")
         neighbours, shapes, parts = most_neighbours(block, cutoff_angstrom), GrowingShapes(), []
@@ -304,13 +318,23 @@ class Ensemble(eqx.Module):
             report(int(indices[-1]) + 1, len(structures))
         return EnergyTerms.joined(parts)
 
+    def _require_baseline(self, structures: Sequence[Structure]) -> None:
+        if self.baseline is not None and any(structure.baseline is None for structure in structures):
+            raise HuefieldError(
+                f"the model corrects {self.baseline.title}, whose results for these structures are missing: compare "
+                "energies with huefield.Calculator, which computes them"
+            )
+
     def _terms(self, structures: Sequence[Structure], graph: Graph) -> EnergyTerms:
         self.members.potential.require_fit(graph)
         # In double precision from here on, as sums over members of nearly equal numbers follow.
         found = jax.device_get(_compiled_terms(self, graph))
         of_atoms, white_var, levels, inverse_lengths = (np.asarray(each, float) for each in found)
         index = np.asarray(graph.partition.structure_index)
-        energy = self.total_energies(of_atoms, index, self.isolated_energies_in(graph))
+        offset = self.isolated_energies_in(graph)
+        if self.baseline is not None:
+            offset[: len(structures)] += [s.baseline.energy for s in structures if s.baseline is not None]
+        energy = self.total_energies(of_atoms, index, offset)
         calibration = self.calibration or EnergyForcesCalibration()
         variance = np.mean(white_var + (levels**2).sum(1), axis=0) + energy.var(0)
         ends, count = np.cumsum([len(s) for s in structures]), len(structures)

@@ -1,11 +1,14 @@
 """A force field: a potential with a noise model, one member of an ensemble."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+from pydantic import Field, model_serializer
 
 from huefield.core import EnergyForcesStack, Gaussian, Graph, Outputs
 from huefield.noise import AbstractNoise, NoiseConfig
@@ -13,6 +16,9 @@ from huefield.noise.base import Covariance
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
+
+Correction = Literal["learned", "none"]
+"""Whether a network predicts energies, or only the noise of a baseline that stays as it is."""
 
 
 class ForceField(eqx.Module):
@@ -23,14 +29,28 @@ class ForceField(eqx.Module):
 
         potential: PotentialConfig
         noise: NoiseConfig
+        correction: Correction = Field(
+            "learned",
+            description="with none, the mean is that of isolated atoms and of the baseline, and the network predicts "
+            "only the noise",
+        )
+
+        @model_serializer(mode="wrap")
+        def _without_default(self, plain: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+            """Without ``correction: learned``, which files of older versions do not have."""
+            content = plain(self)
+            if content.get("correction") == "learned":
+                del content["correction"]
+            return content
 
         def build(self, *, key: Key[Array, ""]) -> "ForceField":
             """A member with random weights."""
             noise = self.noise.build()
-            return ForceField(self.potential.build(len(noise.raw_outputs), key=key), noise)
+            return ForceField(self.potential.build(len(noise.raw_outputs), key=key), noise, self.correction)
 
     potential: AbstractPotential
     noise: AbstractNoise
+    correction: Correction = eqx.field(static=True, default="learned")
 
     def __call__(self, graph: Graph, *, strain: bool = False) -> Gaussian:
         """The distribution that this member predicts: mean (E_θ, −∂E_θ/∂r) and the covariance of its noise model.
@@ -75,7 +95,7 @@ class ForceField(eqx.Module):
 
     def outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and noise levels with their gradients, from which the distribution is computed."""
-        return differentiate(self.potential, self._levels, graph, strain=strain)
+        return self._corrected(differentiate(self.potential, self._levels, graph, strain=strain))
 
     def mean_outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and their gradients without noise levels, for half of the work."""
@@ -83,7 +103,18 @@ class ForceField(eqx.Module):
         def no_levels(raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "0 S"]:
             return jnp.zeros((0, graph.partition.num_structures), raw.dtype)
 
-        return differentiate(self.potential, no_levels, graph, strain=strain)
+        return self._corrected(differentiate(self.potential, no_levels, graph, strain=strain))
+
+    def _corrected(self, outputs: Outputs) -> Outputs:
+        """The outputs, with zeros for energies that are not to be predicted."""
+        if self.correction == "learned":
+            return outputs
+
+        def energies(o: Outputs) -> tuple[Array | None, ...]:
+            return o.energy, o.energy_gradient, o.energy_of_atoms, o.energy_strain
+
+        nothing = jax.tree.map(jnp.zeros_like, energies(outputs))
+        return eqx.tree_at(energies, outputs, nothing, is_leaf=lambda x: x is None)
 
     def _levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         needed = self.noise.raw_outputs

@@ -30,7 +30,14 @@ class Tails(FrozenConfig):
     energy: DegreesOfFreedom | None = Field(None, description="of energies and energy differences")
     forces: DegreesOfFreedom | None = Field(None, description="of force components")
     joint: DegreesOfFreedom | None = Field(None, description="of the energy and all forces of a structure together")
-    stress: DegreesOfFreedom | None = Field(None, description="of stress components")
+    observed_stress: DegreesOfFreedom | None = Field(
+        None, description="of stress components, if it was fitted to them; null for that of forces"
+    )
+
+    @property
+    def stress(self) -> float | None:
+        """Of stress components: that of forces, unless it was fitted to stresses."""
+        return self.forces if self.observed_stress is None else self.observed_stress
 
 
 class AbstractJointCalibration(FrozenConfig):

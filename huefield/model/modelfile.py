@@ -1,6 +1,6 @@
 """Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
-Layout of format versions 1 to 3: a safetensors file whose metadata has
+Layout of format versions 1 to 4: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -8,8 +8,9 @@ Layout of format versions 1 to 3: a safetensors file whose metadata has
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
-``calibration``    JSON of a joint calibration; separate ones in version 2, coherent ones in version 3
+``calibration``    JSON of a joint calibration; coherent ones and tails from version 3, stresses from 4 on
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
+``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; version 4
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -21,7 +22,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import mode
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -31,10 +32,11 @@ from ase.data import chemical_symbols
 from pydantic import TypeAdapter, ValidationError
 
 from huefield import __version__
+from huefield.baselines.records import BaselineRecord
 from huefield.core.structure import Precision
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration, Tails
 from huefield.model.typical import TypicalUncertainty
 from huefield.support.checks import NotFiniteError, require_finite
 from huefield.support.config import explain
@@ -45,12 +47,20 @@ from huefield.support.trees import named_arrays, with_arrays
 
 T = TypeVar("T")
 FORMAT = "huefield-model"
-FORMAT_VERSION = 3
-"""The newest version that can be read. Ensembles with a coherent calibration are written as version 3, other calibrated
-ones as version 2, and all others as version 1: programs that know older versions only refuse a file instead of ignoring
-its calibration."""
+FORMAT_VERSION = 4
+"""The newest version that can be read. Ensembles are written as the oldest version that has everything they have, and
+with the fields of that version alone: programs that know older versions only either read a file, or ask for an upgrade.
+Calibrations need version 2. Coherent ones, tails, local noise and the size of the largest structure need version 3,
+corrections of a baseline and calibrations of observed stresses version 4."""
+SINCE_VERSION_3 = ("kind", "tails", "most_atoms")
+"""Fields of calibrations and of typical uncertainties that older versions do not know."""
+SINCE_VERSION_4: dict[str, Any] = {"stress_diagonal": True, "tails": {"observed_stress": True}}
+"""The same of version 4."""
+NOISE_SINCE_VERSION_3 = ("local", "local_white")
+"""Kinds of noise models that older versions do not know."""
 _CALIBRATION: TypeAdapter[AbstractJointCalibration] = TypeAdapter(JointCalibration)
 _TYPICAL = TypeAdapter(TypicalUncertainty)
+_BASELINE = TypeAdapter(BaselineRecord)
 PRECISIONS = ("float32", "float64")
 SWAPPED = "if it has structures, check the order of the arguments: the model comes before the data"
 COPY_AGAIN = "copy the file again from its source, or train the model again"
@@ -76,9 +86,10 @@ class ModelFileError(HuefieldError):
 def save(ensemble: Ensemble, path: str | Path) -> None:
     """Write an ensemble to one file, whole or not at all."""
     member = ensemble.members
-    config = {
+    config: dict[str, object] = {
         "potential": member.potential.config.model_dump(mode="json"),
         "noise": member.noise.config.model_dump(mode="json"),
+        **({} if member.correction == "learned" else {"correction": member.correction}),
     }
     metadata = {
         "format_version": _version(ensemble),
@@ -86,21 +97,38 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
         "config": json.dumps(config),
         "atom_energies": json.dumps(ensemble.atom_energies),
     }
-    if ensemble.calibration is not None:
-        metadata["calibration"] = ensemble.calibration.model_dump_json()
-    if ensemble.typical is not None:
-        metadata["typical"] = ensemble.typical.model_dump_json()
+    for name, entry in (("calibration", ensemble.calibration), ("typical", ensemble.typical)):
+        if entry is not None:
+            metadata[name] = entry.model_dump_json(exclude=_unknown_fields(int(metadata["format_version"])))
+    if ensemble.baseline is not None:
+        metadata["baseline"] = ensemble.baseline.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
     write_bytes(Path(path), format_file(tensors, metadata, FORMAT))
 
 
+def _unknown_fields(version: int) -> dict[str, Any]:
+    """Fields of calibrations and typical uncertainties that a format version does not know."""
+    if version >= 4:
+        return {}
+    return SINCE_VERSION_4 if version == 3 else {**SINCE_VERSION_4, **dict.fromkeys(SINCE_VERSION_3, True)}
+
+
 def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
-    if ensemble.calibration is None:
-        return "1"
-    return "3" if isinstance(ensemble.calibration, CoherentCalibration) else "2"
+    calibration = ensemble.calibration
+    stressed = isinstance(calibration, CoherentCalibration) and calibration.stress_diagonal is not None
+    if ensemble.baseline is not None or stressed:
+        return "4"
+    if (
+        isinstance(ensemble.calibration, CoherentCalibration)
+        or ensemble.tails != Tails()
+        or ensemble.noise_kind in NOISE_SINCE_VERSION_3
+        or (ensemble.typical is not None and ensemble.typical.most_atoms is not None)
+    ):
+        return "3"
+    return "1" if ensemble.calibration is None else "2"
 
 
 def load(
@@ -142,6 +170,7 @@ def load(
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
     ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION.validate_json))
+    ensemble = ensemble.with_baseline(_entry(path, metadata, "baseline", _BASELINE.validate_json))
     return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL.validate_json))
 
 

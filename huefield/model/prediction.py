@@ -1,14 +1,17 @@
 """The prediction of an ensemble for a batch: totals, standard deviations, stress."""
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, RigidMotions
 from huefield.core.lowrank import safe_sqrt
+from huefield.core.structure import BaselineResult
 from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
 from huefield.support.errors import HuefieldError
 
@@ -35,6 +38,17 @@ class Prediction(eqx.Module):
     """Whether a structure is periodic in some direction."""
     calibration: AbstractJointCalibration = eqx.field(static=True, default=EnergyForcesCalibration())
     """The calibration that uncertainties contain already."""
+
+    def plus(self, baseline: BaselineResult) -> "Prediction":
+        """The prediction of a correction of one structure, with the energy and forces of the baseline added."""
+        with self._precision():
+            forces = jnp.asarray(baseline.forces, self.forces.dtype)
+            distribution, members = (
+                eqx.tree_at(place, tree, replace_fn=lambda known: known + forces)
+                for place, tree in ((lambda d: d.mean.forces, self.distribution), (lambda m: m.forces, self.members))
+            )
+        energies = self.energy_ensemble + baseline.energy
+        return replace(self, distribution=distribution, members=members, energy_ensemble=energies)
 
     @property
     def energy(self) -> Float[np.ndarray, " S"]:
@@ -124,6 +138,10 @@ class Prediction(eqx.Module):
     def forces_half_width(self, coverage: float) -> Float[Array, "A D"]:
         """Half-widths of intervals that contain this share of force components."""
         return self.calibration.interval_widths(coverage)[1] * self.forces_uncertainty
+
+    def stress_half_width(self, coverage: float) -> Float[np.ndarray, "S 3 3"]:
+        """Half-widths of intervals for stress components, with the quantiles of force components."""
+        return self.calibration.interval_widths(coverage)[1] * self.stress_uncertainty
 
     @property
     def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:

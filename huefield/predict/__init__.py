@@ -5,6 +5,7 @@ from huefield.predict.batches import predict_blocks as predict_blocks
 from huefield.predict.batches import predict_part as predict_part
 from huefield.predict.batches import predict_parts as predict_parts
 from huefield.predict.batches import predictions_by_part as predictions_by_part
+from huefield.predict.batches import with_results as with_results
 from huefield.predict.file import PredictedFile as PredictedFile
 from huefield.predict.file import predict_file as predict_file
 from huefield.predict.files import PredictionKeys as PredictionKeys

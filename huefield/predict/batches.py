@@ -4,6 +4,7 @@ Blocks are gathered into chunks of some thousand structures, so that a file of a
 chunk structures are batched by their numbers of neighbours; the order of the chunk is restored afterwards.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from huefield.baselines import BaselineComputer, BaselineLike, open_baseline
 from huefield.core.structure import Block, joined, row_ranges, strain_labels, stress_volumes
 from huefield.data.batches.batching import Batch, prefetch
 from huefield.data.batches.prepared import Prepared
@@ -32,6 +34,8 @@ from huefield.support.errors import HuefieldError
 
 CHUNK_STRUCTURES = 2048
 CHUNK_ATOMS = 32_768
+CORRECTED_STRUCTURES = 256
+"""Smaller chunks for corrections of a baseline, whose results take most of the time."""
 PREFETCHED_CHUNKS = 1
 PREFETCHED_BATCHES = 2
 NOT_FINITE = "the prediction is NaN or infinite"
@@ -47,6 +51,7 @@ def predict_part(
     report: OnProgress = lambda done, total: None,
     *,
     members: bool = False,
+    baseline: BaselineLike | None = None,
 ) -> Predictions:
     """Predict every structure whose elements the model knows; also stresses, if the stress of any is known.
 
@@ -56,6 +61,7 @@ def predict_part(
         name: of the model, for tables and figures.
         report: called with the number of structures done and the number of all.
         members: whether to keep the mean of each member.
+        baseline: the baseline that the model corrects; None for a built-in one, or for results in the structures.
     """
     known, left_out = _with_known_elements(part, KnownElements(ensemble))
     faults: Counter[str] = Counter()
@@ -65,15 +71,49 @@ def predict_part(
         name,
         stress=has_stress_labels(known),
         members=members,
+        baseline=baseline,
         on_fault=lambda fault: faults.update([fault.reason]),
         report=lambda done: report(done, len(known)),
     )
     chunks = list(found)
     if not chunks:
         raise HuefieldError(f"{part.name} has no structure that can be predicted: {dict(faults) or 'it is empty'}")
-    if faults[NOT_FINITE]:
-        left_out = {**left_out, "have predictions that are NaN or infinite": faults[NOT_FINITE]}
+    if faults.pop(NOT_FINITE, 0):
+        left_out = {**left_out, "have predictions that are NaN or infinite": len(known) - sum(map(len, chunks))}
+    left_out = {**left_out, **{f"have no result of the baseline: {reason}": n for reason, n in faults.items()}}
     return replace(Predictions.joined(chunks), left_out=left_out)
+
+
+def with_results(
+    ensemble: Ensemble,
+    part: Part,
+    baseline: BaselineLike | None = None,
+    report: OnProgress = lambda done, total: None,
+) -> Part:
+    """A part with the results of the baseline that a model corrects, computed once for several predictions.
+
+    Structures for which the baseline fails are left out, with a warning.
+
+    Args:
+        ensemble: the model.
+        part: the structures.
+        baseline: the baseline; None for a built-in one, or for results in the structures.
+        report: called with the number of structures done and the number of all.
+    """
+    if ensemble.baseline is None:
+        return part
+    faults: list[Fault] = []
+    blocks: list[Block] = []
+    for block in _corrected(ensemble, part.blocks(), baseline, faults.append):
+        blocks.append(block)
+        report(sum(map(len, blocks)), len(part))
+    if not blocks:
+        raise HuefieldError(f"{ensemble.baseline.title} fails for every structure of {part.name}: {faults[0]}")
+    if faults:
+        title = ensemble.baseline.title
+        warnings.warn(f"{title} fails for {len(faults)} structures, which are left out: {faults[0]}", stacklevel=2)
+    whole = _joined(blocks)
+    return Part(part.name, whole, np.arange(len(whole)))
 
 
 def predict_parts(ensemble: Ensemble, parts: Parts, name: str = "") -> Iterator[tuple[str, Predictions]]:
@@ -116,6 +156,7 @@ def predict_blocks(
     *,
     stress: bool = False,
     members: bool = False,
+    baseline: BaselineLike | None = None,
     on_fault: OnFault = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> Iterator[Predictions]:
@@ -129,6 +170,7 @@ def predict_blocks(
         name: of the model.
         stress: whether to predict the stress of periodic structures.
         members: whether to keep the mean of each member.
+        baseline: the baseline that the model corrects; None for a built-in one, or for results in the structures.
         on_fault: called for each structure that cannot be predicted, which is then skipped; None to raise a
             :class:`~huefield.data.readers.base.BadFrameError` instead.
         report: called with the number of structures done.
@@ -136,14 +178,16 @@ def predict_blocks(
     skip = _refuse if on_fault is None else on_fault
     elements, shapes, done = KnownElements(ensemble), GrowingShapes(), 0
     known = (kept for block in blocks for kept in _skipping_unknown(block, elements, skip))
-    chunks = (_prepared(ensemble, chunk) for chunk in chunks_of(known))
+    whole = chunks_of(known) if ensemble.baseline is None else _corrected(ensemble, known, baseline, skip)
+    chunks = ((chunk, _prepared(ensemble, chunk)) for chunk in whole)
     with closing(prefetch(chunks, PREFETCHED_CHUNKS)) as ready:  # type: ignore[type-var]
-        for data in ready:
-            block = data.part.block(np.arange(len(data)))
-            volumes = stress_volumes(block.cells, block.pbc)
+        for block, data in ready:
+            volumes = _stress_volumes(block, ensemble)
             progress = partial(_report_after, report, done)
             wanted = stress and bool(volumes.any())
             found = _predicted(ensemble, data, shapes, volumes, stress=wanted, members=members, report=progress)
+            if ensemble.baseline is not None and block.baseline is not None:
+                found = found.plus(block.baseline)
             done += len(data)
             finite = found.finite(block.owners, volumes > 0)
             for index in np.flatnonzero(~finite):
@@ -153,18 +197,41 @@ def predict_blocks(
                 yield _beside_labels(kept, block.select(finite), name)
 
 
-def chunks_of(blocks: Iterable[Block]) -> Iterator[Block]:
+def chunks_of(blocks: Iterable[Block], size: int = CHUNK_STRUCTURES) -> Iterator[Block]:
     """The same structures in the same order, in blocks of many structures but not too many atoms."""
     waiting: list[Block] = []
     for block in blocks:
         for piece in _pieces(block):
             waiting.append(piece)
             structures, atoms = sum(map(len, waiting)), sum(int(each.sizes.sum()) for each in waiting)
-            if structures >= CHUNK_STRUCTURES or atoms >= CHUNK_ATOMS:
+            if structures >= size or atoms >= CHUNK_ATOMS:
                 yield _joined(waiting)
                 waiting = []
     if waiting:
         yield _joined(waiting)
+
+
+def _corrected(
+    ensemble: Ensemble, blocks: Iterable[Block], given: BaselineLike | None, skip: Callable[[Fault], None]
+) -> Iterator[Block]:
+    """Chunks with the results of the baseline that a model corrects, without structures that have none."""
+    baseline = open_baseline(ensemble.baseline, given)
+    assert baseline is not None  # noqa: S101 - the model corrects one
+    with BaselineComputer(baseline) as computer:
+        for chunk in chunks_of(blocks, CORRECTED_STRUCTURES):
+            whole, faults = computer.attached(chunk)
+            for fault in faults:
+                skip(fault)
+            if len(whole):
+                yield whole
+
+
+def _stress_volumes(block: Block, ensemble: Ensemble) -> Float[np.ndarray, " n"]:
+    """Volumes [Å³] of the cells of structures with a stress; zero for others."""
+    volumes = stress_volumes(block.cells, block.pbc)
+    if ensemble.baseline is None or block.baseline is None:
+        return volumes
+    return np.where(block.baseline.has_stress, volumes, 0.0)
 
 
 def _predicted(
@@ -226,7 +293,8 @@ def _prepared(ensemble: Ensemble, block: Block) -> Prepared:
     def isolated(some: Block) -> Float[np.ndarray, " n"]:
         return np.bincount(some.owners, ensemble.isolated_energies(some.atomic_numbers), len(some))
 
-    part = Part(block.source, block, np.arange(len(block)))
+    learnt = block if ensemble.baseline is None else block.relative_to_baseline()
+    part = Part(block.source, learnt, np.arange(len(block)))
     return Prepared.of(part, ensemble.members.potential.atomic_config.cutoff_angstrom, isolated)
 
 

@@ -6,6 +6,7 @@ seldom compile again.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -14,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from huefield.baselines import BaselineLike, TbliteBaseline, open_baseline
 from huefield.core import Graph
-from huefield.core.structure import Precision, Structure, cell_volumes, stress_volumes
+from huefield.core.structure import BaselineColumns, BaselineResult, Precision, Structure, cell_volumes, stress_volumes
 from huefield.data.batches.moving import MovingGraph
 from huefield.data.batches.neighbours import neighbour_pairs
 from huefield.data.composition import symbol
@@ -38,16 +40,23 @@ class Evaluator:
     """Predicts one structure after another."""
 
     def __init__(
-        self, ensemble: Ensemble, *, precision: Precision | None = None, skin_angstrom: float = SKIN_ANGSTROM
+        self,
+        ensemble: Ensemble,
+        *,
+        baseline: BaselineLike | None = None,
+        precision: Precision | None = None,
+        skin_angstrom: float = SKIN_ANGSTROM,
     ) -> None:
         """Prepare an ensemble.
 
         Args:
             ensemble: the model.
+            baseline: the calculator that the model corrects; None for a built-in one, or for none.
             precision: of the computation; None for that of the parameters.
             skin_angstrom: distance beyond the cutoff within which neighbours are searched, so as to search less often.
         """
         self._elements = KnownElements(ensemble)
+        self.baseline = open_baseline(ensemble.baseline, baseline)
         self._skin_angstrom = skin_angstrom
         self._moving = MovingGraph(ensemble.members.potential.atomic_config.cutoff_angstrom, skin_angstrom)
         self.ensemble = ensemble.in_precision(precision) if precision else ensemble
@@ -55,6 +64,7 @@ class Evaluator:
         self._parameters, self._layout = jax.tree.flatten(arrays)
         self.precision: Precision = self.ensemble.precision
         self._graph: Graph | None = None
+        self._result: tuple[bytes, BaselineResult] | None = None
         self._summed = b"", np.zeros(1)
         self._mean = self._compiled(_mean)
         self._variances = self._compiled(_variances)
@@ -79,23 +89,48 @@ class Evaluator:
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which compiles its own programs."""
         arrays, static = eqx.partition(self.ensemble, eqx.is_array)
-        return _rebuilt, (jax.tree.map(np.asarray, arrays), static, self.precision, self._skin_angstrom)
+        given = None if isinstance(self.baseline, TbliteBaseline) else self.baseline
+        return _rebuilt, (jax.tree.map(np.asarray, arrays), static, self.precision, self._skin_angstrom, given)
+
+    def with_result(self, structure: Structure) -> Structure:
+        """The structure with the result of the baseline that the model corrects."""
+        if self.baseline is None or structure.baseline is not None:
+            return structure
+        self._require_sense(structure)
+        parts = (structure.atomic_numbers, structure.positions, structure.cell, structure.pbc)
+        key = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        if self._result is None or self._result[0] != key:
+            self._result = key, self.baseline.compute(structure)
+        return replace(structure, baseline=self._result[1])
+
+    def has_stress(self, structure: Structure) -> bool:
+        """Whether a structure has a stress: in a periodic cell, and of the baseline, too, if there is one."""
+        if not stress_volumes(structure.cell, structure.pbc):
+            return False
+        found = self.with_result(structure).baseline
+        return self.baseline is None or (found is not None and found.stress is not None)
 
     def mean(self, structure: Structure, *, stress: bool = False) -> Means:
         """Means without variances."""
+        structure = self.with_result(structure)
         output: MeanOutput = self._run(self._mean, structure, stress)
         owners, isolated = np.zeros(len(structure), np.int64), self._isolated(structure)
         energies = Ensemble.total_energies(np.asarray(output.energy_of_atoms), owners, isolated)
         strain = output.mean.strain
         per_volume = None if strain is None else np.asarray(strain, float) / cell_volumes(structure.cell)
-        return Means(energies.mean(0), np.array(output.mean.forces, float), per_volume)
+        found = Means(energies.mean(0), np.array(output.mean.forces, float), per_volume)
+        return found if structure.baseline is None else found.plus(structure.baseline)
 
     def marginals(self, structure: Structure, *, stress: bool = False) -> EnergyForcesMarginals:
         """Means with variances, and the mean of each member."""
+        structure = self.with_result(structure)
         output: VarianceOutput = self._run(self._variances, structure, stress)
         owners, isolated = np.zeros(len(structure), np.int64), self._isolated(structure)
         volumes = stress_volumes(structure.cell, structure.pbc)[None]
-        return marginals(output, owners, isolated, volumes, self.ensemble.tails)
+        found = marginals(output, owners, isolated, volumes, self.ensemble.tails)
+        if structure.baseline is None:
+            return found
+        return found.plus(BaselineColumns.of([structure.baseline], [len(structure)]))
 
     def prediction(self, structure: Structure) -> Prediction:
         """The joint distribution of energy and forces."""
@@ -104,13 +139,15 @@ class Evaluator:
         with self.ensemble.own_precision():
             moved = self._moving.at(structure)
             graph = eqx.tree_at(lambda g: g.positions, moved.graph, jnp.asarray(moved.positions, self.precision))
-        return self.ensemble.prediction(output, graph, volumes)
+        found = self.ensemble.prediction(output, graph, volumes)
+        result = self.with_result(structure).baseline
+        return found if result is None else found.plus(result)
 
     def energy_covariance(self, structures: Sequence[Structure], *, match: bool = True) -> EnergyCovariance:
         """Energies of structures of the same atoms, with the covariance of their errors."""
         for structure in structures:
             self.require_sense(structure)
-        return self.ensemble.energy_covariance(structures, match=match)
+        return self.ensemble.energy_covariance(list(map(self.with_result, structures)), match=match)
 
     def require_sense(self, structure: Structure) -> None:
         """Raise unless the model can predict a structure: it knows the elements, and atoms are not too close."""
@@ -182,10 +219,12 @@ class Evaluator:
         return self._summed[1]
 
 
-def _rebuilt(arrays: Ensemble, static: Ensemble, precision: Precision, skin_angstrom: float) -> Evaluator:
+def _rebuilt(
+    arrays: Ensemble, static: Ensemble, precision: Precision, skin_angstrom: float, baseline: BaselineLike | None = None
+) -> Evaluator:
     with jax.enable_x64(precision == "float64"):
         ensemble = eqx.combine(jax.tree.map(jnp.asarray, arrays), static)
-    return Evaluator(ensemble, precision=precision, skin_angstrom=skin_angstrom)
+    return Evaluator(ensemble, baseline=baseline, precision=precision, skin_angstrom=skin_angstrom)
 
 
 def named_atoms(structure: Structure, atoms: Int[np.ndarray, " n"], most: int = 5) -> str:

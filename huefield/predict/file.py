@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from huefield.baselines import BaselineLike
 from huefield.data.convert import read_any
 from huefield.data.readers.base import BadFrameError, Fault, Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig
@@ -50,6 +51,7 @@ def predict_file(
     members: bool = False,
     skip_bad: bool = False,
     overwrite: bool = False,
+    baseline: BaselineLike | None = None,
     report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> PredictedFile:
     """Predict all structures of a file, in its order, and write them as extended xyz (docs/predictions.md).
@@ -65,6 +67,7 @@ def predict_file(
         members: whether to write the mean of each member.
         skip_bad: whether to skip frames that are damaged or that the model cannot predict, instead of raising.
         overwrite: whether a file at ``out`` is replaced.
+        baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the source.
         report: called with the number of structures done, and the number of all if it is known.
     """
     source, target = Path(source), Path(out)
@@ -87,6 +90,7 @@ def predict_file(
             model_names([model])[0],
             stress=stress,
             members=members,
+            baseline=baseline,
             on_fault=skip if skip_bad else _refuse_strange,
             report=lambda done: report(done, total),
         ):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from huefield.core.structure import BaselineColumns, BaselineResult
 from huefield.model.joint_calibration import AbstractJointCalibration
 from huefield.support.checks import require_non_negative, require_shape
 from huefield.support.errors import HuefieldError
@@ -136,6 +137,11 @@ class Marginals:
         spread = factors.spread * self.epistemic_var
         return Marginals(self.mean, noise + spread, noise, spread, members, diagonal, whole, self.dof)
 
+    def plus(self, values: Float[np.ndarray, "*n"]) -> "Marginals":
+        """With known values added to means and members."""
+        members = None if self.members is None else self.members + values
+        return replace(self, mean=self.mean + values, members=members)
+
     def finite(self) -> Bool[np.ndarray, " n"]:
         """Rows in which every number is finite."""
         good = np.ones(len(self.mean), bool)
@@ -160,6 +166,12 @@ class Means(NamedTuple):
     energy: Float[np.ndarray, " n"]
     forces: Float[np.ndarray, "A 3"]
     stress: Float[np.ndarray, "n 3 3"] | None
+
+    def plus(self, baseline: BaselineResult) -> "Means":
+        """Means of a correction of one structure, with the result of the baseline added."""
+        base = np.full((3, 3), np.nan) if baseline.stress is None else baseline.stress
+        stress = None if self.stress is None else self.stress + base
+        return Means(self.energy + baseline.energy, self.forces + baseline.forces, stress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +234,16 @@ class EnergyForcesMarginals:
             None
             if self.forces is None
             else self.forces.calibrated(calibration.force_scaling, calibration.tails.forces),
+        )
+
+    def plus(self, baseline: BaselineColumns) -> "EnergyForcesMarginals":
+        """Predictions of a correction, with the results of the baseline added; no stress where it has none."""
+        stress = np.where(baseline.has_stress[:, None, None], baseline.stress, np.nan)
+        return replace(
+            self,
+            energy=None if self.energy is None else self.energy.plus(baseline.energy),
+            forces=None if self.forces is None else self.forces.plus(baseline.forces),
+            stress=None if self.stress is None else self.stress.plus(stress),
         )
 
     def uncalibrated(self) -> "EnergyForcesMarginals | None":

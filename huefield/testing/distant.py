@@ -60,6 +60,28 @@ def check_distant_parts(predict: Predict, first: Structure, second: Structure, r
     )
 
 
+def check_distant_atoms(predict: Predict, structure: Structure, relative: float) -> None:
+    """The atoms of a structure, all far apart: no variance is below what the single atoms have.
+
+    Noise of one sign for one element and of the other for another passes the checks of molecules, in which one element
+    prevails, and cancels here.
+    """
+    atoms = [Structure(structure.atomic_numbers[[i]], np.zeros((1, 3))) for i in range(len(structure))]
+    alone = [predict([atom]).aleatoric_variance() for atom in atoms]
+    apart = predict([together(atoms)]).aleatoric_variance()
+    least = sum(float(np.asarray(each.energy)[0]) for each in alone)
+    found = float(np.asarray(apart.energy)[0])
+    assert found >= least * (1 - relative), (
+        f"the energy noise {found:.6g} eV² of {len(atoms)} distant atoms is below the sum of what the single atoms "
+        f"have, {least:.6g}"
+    )
+    for index, each in enumerate(alone):
+        single, beside = (np.asarray(forces, float) for forces in (each.forces[0], apart.forces[index]))
+        assert np.all(beside >= single * (1 - relative)), (
+            f"the force noise {beside} eV²/Å² of atom {index} beside distant atoms is below what it has alone, {single}"
+        )
+
+
 def check_coherence(predict: Predict, structure: Structure, relative: float) -> None:
     """Cov(E, F) = −½ ∂Var(E), by central differences."""
     covariance = predict([structure]).covariance(0)[0, 1:].reshape(-1, 3)

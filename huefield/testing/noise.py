@@ -16,7 +16,13 @@ from scipy.stats import multivariate_normal
 from huefield.core import Gaussian, Graph, Labels, Partition, Structure
 from huefield.model.forcefield import ForceField
 from huefield.noise import AbstractNoise
-from huefield.testing.distant import Predict, check_coherence, check_distant_copies, check_distant_parts
+from huefield.testing.distant import (
+    Predict,
+    check_coherence,
+    check_distant_atoms,
+    check_distant_copies,
+    check_distant_parts,
+)
 from huefield.testing.probes import (
     SIZES,
     LocalProbe,
@@ -155,13 +161,17 @@ def check_initialised(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) 
 
 
 def check_size_consistency(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:
-    """Distant copies and distant other molecules change no force noise; variances of energies add up."""
+    """Distant copies and distant other molecules change no force noise; variances of energies add up.
+
+    No variance of distant atoms is below what the single atoms have.
+    """
     if not noise.is_size_consistent:
         return
     relative = 1e-5 if dtype == "float64" else RELATIVE[dtype]
     predict, molecules = _local_prediction(noise, key), probe_molecules(key=key)
     check_distant_copies(predict, molecules[0], relative)
     check_distant_parts(predict, *molecules, relative)
+    check_distant_atoms(predict, molecules[0], relative)
 
 
 def check_coherent(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> None:

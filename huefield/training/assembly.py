@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 
+from huefield.baselines import BaselineLike, BaselineRecord
 from huefield.data.dataset import Parts
 from huefield.data.runs import CONFIG, DIGESTS, changed_parts
 from huefield.model.ensemble import Ensemble
@@ -14,8 +15,9 @@ from huefield.support.files import alone_in, read_json, require_writable
 from huefield.training.checkpoint import differences
 from huefield.training.config import TrainConfig
 from huefield.training.feed import prepare
-from huefield.training.inputs import DECISIVE, member_folder, recorded_config
+from huefield.training.inputs import member_folder, recorded_config
 from huefield.training.job import cutoff_of, references_for
+from huefield.training.learning import learning_data
 from huefield.training.outcome import CANDIDATES, MODEL, SCORES, Candidates, Trained, conclude
 from huefield.training.reports import OnTrainingEvent
 
@@ -28,6 +30,7 @@ def assemble(
     paths: list[Path] | None = None,
     *,
     allow_missing: bool = False,
+    baseline: BaselineLike | None = None,
     report: OnTrainingEvent = lambda event: None,
 ) -> Trained:
     """Assemble members that were trained one by one.
@@ -37,6 +40,7 @@ def assemble(
         paths: model files to assemble unchanged. None for all members of ``out``; their best or last parameters are
             then selected on the validation data, as if they had been trained together.
         allow_missing: whether some of the run's members may be missing.
+        baseline: the calculator of a baseline of the kind ``ase``.
         report: receives messages.
     """
     folder = Path(out)
@@ -48,10 +52,12 @@ def assemble(
         with jax.enable_x64(config.precision == "float64"):
             candidates = _candidates(folders, config)
             parts = _data_for(folders[0], config)
-            references = references_for(config, parts["train"], candidates.best)
-            validation = prepare(parts["validation"], cutoff_of(config), references)
-            others = {name: part for name, part in parts.items() if name not in DECISIVE}
-            return conclude(candidates, validation, others, config, folder, report)
+            data = learning_data(
+                parts, config.baseline, folders[0], given=baseline, skip_bad=config.skip_bad, report=report
+            )
+            references = references_for(config, data.learnt("train"), candidates.best)
+            validation = prepare(data.learnt("validation"), cutoff_of(config), references)
+            return conclude(candidates, validation, data.parts, config, folder, report)
 
 
 def _unchanged(folder: Path, paths: list[Path]) -> Trained:
@@ -74,6 +80,8 @@ def _joined(paths: list[Path]) -> Ensemble:
             raise HuefieldError(
                 f"{path} has {one.precision}, but {paths[0]} {first.precision}: train them in one precision"
             )
+        if _without_probes(one.baseline) != _without_probes(first.baseline):
+            raise HuefieldError(f"{path} and {paths[0]} correct different baselines: assemble models of one baseline")
         ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
         if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
             raise HuefieldError(
@@ -81,7 +89,11 @@ def _joined(paths: list[Path]) -> Ensemble:
                 "atomic number): it was trained on other data. Give all members the same with references: {kind: given}"
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
-    return ensemble.with_atom_energies(dict(first.atom_energies))
+    return ensemble.with_atom_energies(dict(first.atom_energies)).with_baseline(first.baseline)
+
+
+def _without_probes(record: BaselineRecord | None) -> object:
+    return None if record is None else record.config
 
 
 def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from huefield.baselines import BaselineConfig
 from huefield.data.dataset import DataConfig
 from huefield.data.references import FittedReferences, ReferenceConfig
 from huefield.model.forcefield import ForceField
@@ -23,6 +24,7 @@ CHANGEABLE: Any = {
     "checkpoint_every": True,
     "tensorboard": True,
     "mesh": True,
+    "skip_bad": True,
     "data": {"allow_shared": True, "allow_labels": True, "reader": {"group_key"}},
 }
 """Settings that may change when a run is resumed: the parameters do not depend on them, or only through the data, which
@@ -71,9 +73,43 @@ class TrainConfig(FrozenConfig):
         description="groups of structures with similar neighbour counts: more mean less padding and more programs to "
         "compile",
     )
+    baseline: BaselineConfig | None = Field(
+        None,
+        description="calculator whose errors the networks learn, such as {kind: tblite, method: GFN2-xTB}; {kind: "
+        "columns} for results in the files; null for none",
+    )
+    skip_bad: bool = Field(False, description="leave out structures for which the baseline fails")
     start_from: Path | None = Field(None, description="model file to start from; null for random weights")
     mesh: MeshConfig = MeshConfig()
     tensorboard: bool = Field(False, description="also write event files for TensorBoard")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_correction(cls, given: Any) -> Any:
+        """Take ``correction: none`` as that of the model, and drop stages that would train nothing then."""
+        if not isinstance(given, dict):
+            return given
+        given = dict(given)
+        model = given.get("model")
+        model = model.model_dump() if isinstance(model, ForceField.Config) else model
+        if "correction" in given and isinstance(model, dict):
+            model = {**model, "correction": given.pop("correction") or "learned"}
+            given["model"] = model
+        stages = given.get("stages")
+        if isinstance(model, dict) and model.get("correction") == "none" and isinstance(stages, list | tuple):
+            given["stages"] = [stage for stage in stages if _kind(stage) != "squared_error"]
+        return given
+
+    @model_validator(mode="after")
+    def _correction_has_a_baseline(self) -> "TrainConfig":
+        if self.model.correction == "none" and self.baseline is None:
+            raise HuefieldError(
+                "correction: none keeps the mean of a baseline, but there is none: name one, as in baseline: {kind: "
+                "tblite}, or remove correction"
+            )
+        if self.model.correction == "none" and isinstance(self.model.noise, VanillaNoise.Config):
+            raise HuefieldError("correction: none with vanilla noise would train nothing: use noise: {kind: local}")
+        return self
 
     @model_validator(mode="after")
     def _stages_fit_the_noise(self) -> "TrainConfig":
@@ -104,6 +140,10 @@ class TrainConfig(FrozenConfig):
     def result_digest_input(self) -> dict[str, Any]:
         """The settings that the parameters depend on; the others may change when a run is resumed."""
         return self.model_dump(mode="json", exclude=CHANGEABLE)
+
+
+def _kind(stage: Any) -> Any:
+    return stage.get("kind") if isinstance(stage, dict) else getattr(stage, "kind", None)
 
 
 def parse_config(text: str, source: str, overrides: Sequence[str] | Mapping[str, Any] = ()) -> TrainConfig:

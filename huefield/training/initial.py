@@ -1,5 +1,7 @@
 """Members at the start of training and at the start of a stage, and the random keys that they depend on."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -40,7 +42,7 @@ def initial_ensemble(
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
     scale = force_scale(data)
     built = build_members(config.model, keys)
-    scaled = eqx.filter_vmap(lambda member: ForceField(member.potential.with_energy_scale(scale), member.noise))(built)
+    scaled = eqx.filter_vmap(lambda m: replace(m, potential=m.potential.with_energy_scale(scale)))(built)
     return Ensemble(scaled).with_atom_energies(energies)
 
 

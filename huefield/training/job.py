@@ -12,18 +12,20 @@
 ``candidates/``            the ensembles it was selected from (``selection: ensemble``)
 ``scores.json``            metrics on validation data and on every other part of a split
 ``structures.hues``        the structures, if they were given as ``Atoms`` in memory
+``baseline.log``           results of the baseline, if there is one and it was computed here
 =========================  =================================================================
 """
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 
+from huefield.baselines import BaselineLike
 from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import Part, Parts
@@ -42,15 +44,16 @@ from huefield.training.diagnosis import diagnose
 from huefield.training.feed import Feed, prepare, validation_batches
 from huefield.training.initial import initial_ensemble, order_keys
 from huefield.training.inputs import DECISIVE, fingerprint, member_folder, with_elements, write_inputs
+from huefield.training.learning import learning_data
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.progress import run_progress
 from huefield.training.reports import OnTrainingEvent
-from huefield.training.request import ConfigLike, DataLike, Overrides, resolved, run_folder
+from huefield.training.request import ConfigLike, DataLike, Overrides, baseline_of, resolved, run_folder
 from huefield.training.run import Run
 from huefield.training.setting import LoopSettings, Setting
 from huefield.training.tensorboard import require_tensorboard
-from huefield.training.transfer import require_transferable
+from huefield.training.transfer import require_same_baseline, require_transferable
 from huefield.training.validation import Validator
 
 
@@ -62,6 +65,7 @@ def train(
     validation: AtomsOrPaths | None = None,
     overrides: Overrides = (),
     member: int | None = None,
+    baseline: BaselineLike | None = None,
     report: OnTrainingEvent | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_saved: Callable[[], None] = lambda: None,
@@ -80,15 +84,19 @@ def train(
         overrides: settings by their places, such as ``{"stages.0.steps": 100}``.
         member: train this member alone, into a folder of its own within ``out``;
             :func:`~huefield.training.assembly.assemble` assembles the members. None for all in one program.
+        baseline: an ASE calculator whose errors the networks learn, or the configuration of a built-in one, such as
+            ``{"kind": "tblite"}``; None for that of ``config``.
         report: receives progress and messages; None to show them.
         should_stop: is called after each step (in a job of several processes, at each report); if it returns True, the
             state is saved and ``TrainingStoppedError`` raised.
         on_saved: is called after each checkpoint.
         settings: further settings of the configuration by name, such as ``members=3``.
     """
+    calculator, named = baseline_of(baseline)
     with run_folder(out) as folder, run_progress() if report is None else nullcontext(report) as show:
-        chosen = resolved(config, data, validation, (overrides, settings), folder, lambda r: show(f"warning: {r}"))
-        return _train_into(chosen, folder, member, Callbacks(show, should_stop, on_saved))
+        changes = (overrides, {**named, **settings})
+        chosen = resolved(config, data, validation, changes, folder, lambda r: show(f"warning: {r}"))
+        return _train_into(chosen, folder, member, Callbacks(show, should_stop, on_saved, calculator))
 
 
 @dataclass(frozen=True)
@@ -98,6 +106,7 @@ class Callbacks:
     report: OnTrainingEvent
     should_stop: Callable[[], bool]
     on_saved: Callable[[], None]
+    baseline: BaselineLike | None = None
 
 
 def _train_into(config: TrainConfig, out: Path, member: int | None, callbacks: Callbacks) -> Trained:
@@ -138,15 +147,20 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     config = with_elements(config, parts["train"], saved)
     if saved is not None:
         require_transferable(saved, config.model, members)
-    references = references_for(config, parts["train"], saved)
-    prepared = {name: prepare(parts[name], cutoff, references) for name in DECISIVE}
+        require_same_baseline(saved, config.baseline)
     digests = {name: digest(parts[name]) for name in DECISIVE}
+    told = callbacks.report if first_process() else lambda line: None
+    data = learning_data(
+        parts, config.baseline, folder, given=callbacks.baseline, skip_bad=config.skip_bad, report=told
+    )
+    references = references_for(config, data.learnt("train"), saved)
+    prepared = {name: prepare(data.learnt(name), cutoff, references) for name in DECISIVE}
     warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
     doubts = label_warnings(parts, config.data, resumed=bool(checkpoints_in(folder / CHECKPOINTS)))
     for line in (*overview(parts, references, members, config.members), *warnings, *doubts):
         if first_process():
             callbacks.report(line)
-    ensemble = initial_ensemble(config, members, references, prepared["train"], saved)
+    ensemble = initial_ensemble(config, members, references, prepared["train"], saved).with_baseline(data.record)
     setting = Setting(
         loop=loop_settings(config),
         layout=layout,
@@ -171,9 +185,8 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         _require_no_model_alone(folder, run)
         if first_process():
             write_inputs(config, parts, references, digests, folder)
-        ends = (Ensemble(layout.on_device(end), atom_energies=ensemble.atom_energies) for end in run())
-        others = {name: part for name, part in parts.items() if name not in DECISIVE}
-        return conclude(Candidates(*ends), prepared["validation"], others, config, folder, callbacks.report)
+        ends = (replace(ensemble, members=layout.on_device(end)) for end in run())
+        return conclude(Candidates(*ends), prepared["validation"], data.parts, config, folder, callbacks.report)
 
 
 def _loaded(config: TrainConfig, remarks: list[Remark]) -> Parts:

@@ -136,7 +136,7 @@ class Candidates(NamedTuple):
 def conclude(
     candidates: Candidates,
     validation: Prepared,
-    others: Parts,
+    parts: Parts,
     config: TrainConfig,
     folder: Path,
     report: OnTrainingEvent,
@@ -145,8 +145,8 @@ def conclude(
 
     Args:
         candidates: ensembles to select from.
-        validation: data for the selection and for the quantiles of uncertainties.
-        others: further parts to evaluate on.
+        validation: data for the selection, as the networks learn them.
+        parts: all parts of the data, with results of the baseline if there is one.
         config: configuration of the run.
         folder: folder of the run.
         report: receives messages.
@@ -155,7 +155,8 @@ def conclude(
     if config.selection == "ensemble":
         kept = dict(zip(Candidates.files(), candidates, strict=True))
         selected = select(candidates, validation, config.stages[-1], report)
-    scores, typical = evaluated(selected, {"validation": validation.part, **others})
+    judged = {name: part for name, part in parts.items() if name != "train"}
+    scores, typical = evaluated(selected, {"validation": judged.pop("validation"), **judged})
     selected = selected.with_typical(typical)
     path = folder / MODEL
     if first_process():
@@ -164,7 +165,7 @@ def conclude(
         save(selected, path)
         table = {name: entry.as_dict() for name, entry in scores.items()}
         write_bytes(folder / SCORES, (json.dumps(plain(table), indent=1) + "\n").encode())
-    return Trained(selected, path, scores, validation.part)
+    return Trained(selected, path, scores, parts["validation"])
 
 
 def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScores], TypicalUncertainty | None]:

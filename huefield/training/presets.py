@@ -19,7 +19,7 @@ from huefield.training.stages import BetaNLLStage, NLLStage, SquaredErrorStage, 
 from huefield.training.step import OptimiserConfig
 
 PresetName = Literal["paper", "small", "tiny"]
-NoiseName = Literal["vanilla", "white", "colored"]
+NoiseName = Literal["vanilla", "white", "colored", "local", "local_white"]
 WIDTH = 118
 """Longest line of a printed configuration."""
 
@@ -59,17 +59,19 @@ def with_noise(config: TrainConfig, noise: NoiseConfig) -> TrainConfig:
         first = next(stage for stage in stages if isinstance(stage, SquaredErrorStage))
         decay = stages[-1].learning_rate * stages[-1].decay / first.learning_rate
         stages = (first.model_copy(update={"steps": sum(s.steps for s in stages), "decay": decay}),)
-    model = ForceField.Config(potential=config.model.potential, noise=noise)
+    model = config.model.model_copy(update={"noise": noise})
     return TrainConfig.model_validate({**dict(config), "model": model, "stages": stages})
 
 
 def noise_of_kind(kind: NoiseName, name: PresetName = "small") -> NoiseConfig:
-    """The noise model of a kind that a preset has: that of the paper, or a size-consistent one."""
+    """The noise model of a kind. White and colored noise are those of the paper in its preset, local ones in others."""
     paper = name == "paper"
     kinds: dict[NoiseName, NoiseConfig] = {
         "vanilla": VanillaNoise.Config(),
         "white": WhiteNoise.Config() if paper else LocalWhiteNoise.Config(),
         "colored": ColoredNoise.Config() if paper else LocalNoise.Config(),
+        "local": LocalNoise.Config(),
+        "local_white": LocalWhiteNoise.Config(),
     }
     return kinds[kind]
 
@@ -208,7 +210,8 @@ def _item(entry: BaseModel, indent: str, said: frozenset[str]) -> Iterator[str]:
 
 
 def _scalar(model: BaseModel, name: str) -> str:
-    return json.dumps(model.model_dump(mode="json")[name], ensure_ascii=False)
+    content = model.model_dump(mode="json")
+    return json.dumps(content.get(name, getattr(model, name)), ensure_ascii=False)
 
 
 def _comment(text: str, indent: str) -> Iterator[str]:

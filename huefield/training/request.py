@@ -13,6 +13,7 @@ from ase import Atoms
 from pydantic import BaseModel
 
 from huefield import __version__
+from huefield.baselines import BaselineLike, TbliteBaseline, as_baseline
 from huefield.core.structure import Block, joined
 from huefield.data.dataset import BundledData, FileData
 from huefield.data.opening import AtomsOrPaths, atoms_and_paths
@@ -89,6 +90,18 @@ def resolved(
     by_hand = [key for each in overrides for key in with_overrides(content, _plain(each))]
     _drop_needless_split(content.get("data"))
     return validated(content, source, by_hand)
+
+
+def baseline_of(given: BaselineLike | Mapping[str, Any] | None) -> tuple[BaselineLike | None, dict[str, Any]]:
+    """The calculator of a baseline, if one is given, and settings of the configuration for it."""
+    if given is None:
+        return None, {}
+    if isinstance(given, BaseModel | Mapping):
+        return None, {"baseline": _plain(given)}
+    found = as_baseline(given)
+    if isinstance(found, TbliteBaseline):
+        return None, {"baseline": _plain(found.config)}
+    return found, {"baseline": {"kind": "ase", "name": found.title}}
 
 
 def _content(config: ConfigLike) -> tuple[dict[str, Any], str]:

@@ -1,9 +1,12 @@
 """Start from a saved model: continue its training, or add a noise model to its mean."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from huefield.baselines import BaselineConfig
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.support.errors import HuefieldError
@@ -18,11 +21,27 @@ def require_transferable(saved: Ensemble, config: ForceField.Config, members: ra
             f"there is no member {members.stop - 1} in the model to start from, which has {saved.num_members}, counted "
             f"from 0: set members to {saved.num_members} at most"
         )
+    if saved.members.correction != config.correction:
+        raise HuefieldError(
+            f"the model to start from has correction: {saved.members.correction}, but this run has "
+            f"{config.correction}: make them equal"
+        )
     old, new = (c.model_dump(mode="json") for c in (saved.members.potential.config, config.potential))
     changed = differences(old, new, "model.potential")
     if changed:
         raise HuefieldError(
             f"the model to start from has another potential: {'; '.join(changed)}; use the settings of that model"
+        )
+
+
+def require_same_baseline(saved: Ensemble, baseline: BaselineConfig | None) -> None:
+    """Raise unless a saved ensemble corrects the baseline of a configuration."""
+    old = None if saved.baseline is None else saved.baseline.config
+    if old != baseline:
+        titles = ["no baseline" if each is None else each.title for each in (old, baseline)]
+        raise HuefieldError(
+            f"the model to start from corrects {titles[0]}, but this run {titles[1]}: use the baseline of that model, "
+            f"baseline: {'null' if old is None else old.model_dump(mode='json')}"
         )
 
 
@@ -47,4 +66,4 @@ def _with_new_noise(saved: ForceField, config: ForceField.Config, seed: int) -> 
     old, new = named_arrays(saved.potential), named_arrays(fresh.potential)
     own = {name: bool(np.all(share)) for name, share in named_arrays(fresh.potential.serves_noise()).items()}
     taken = {name: leaf if own[name] else jnp.asarray(old[name]) for name, leaf in new.items()}
-    return ForceField(with_arrays(fresh.potential, taken), fresh.noise)
+    return replace(fresh, potential=with_arrays(fresh.potential, taken))

@@ -30,7 +30,7 @@ def test_config_prints_the_preset(name: str) -> None:
     assert parse_config(call("config", "--preset", name).stdout, "x") == preset(name, BundledData())
 
 
-@pytest.mark.parametrize("noise", ["vanilla", "white", "colored"])
+@pytest.mark.parametrize("noise", ["vanilla", "white", "colored", "local", "local_white"])
 def test_config_takes_data_and_noise(noise: str) -> None:
     printed = call("config", "--preset", "tiny", "--data", "my.xyz", "--noise", noise).stdout
     assert parse_config(printed, "x") == preset("tiny", example_data(Path("my.xyz")), noise_of_kind(noise))

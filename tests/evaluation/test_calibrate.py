@@ -18,8 +18,10 @@ from huefield.evaluation.calibrate import (
     calibrate,
     calibrate_predictions,
 )
-from huefield.evaluation.fits import fit_calibration
+from huefield.evaluation.coherent import fit_predictions, with_joint_tails
+from huefield.evaluation.fits import fit_calibration, fit_gamma, typical_of, with_gamma_times
 from huefield.evaluation.metrics import coverage
+from huefield.evaluation.pairs import energy_pairs, fit_differences
 from huefield.model.calibration import ConformalCalibration, IsotonicCalibration, ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
@@ -91,14 +93,76 @@ def test_by_default_a_model_stays_coherent(colored: Ensemble, part: Part) -> Non
     assert after.energy.nll < before.energy.nll
     assert after.joint_nll < before.joint_nll
     assert all(abs(change.after - change.nominal) < 0.25 for change in done.coverage()["forces"])
-    again = predict_part(changed, part, "again")
+    again = predict_part(colored.with_calibration(done.calibration), part, "again")
     rows = np.flatnonzero(np.isin(again.structures.frames, done.after.structures.frames))
     np.testing.assert_allclose(done.after.joint_nll, again.joint_nll[rows], rtol=1e-4)
 
 
+def test_a_coherent_calibration_is_kept_as_fitted_to_all(
+    colored: Ensemble, part: Part, predictions: Predictions
+) -> None:
+    """The check is that of the fit to a half; factors, tails and quantiles of the model are those of the whole."""
+    found = calibrate(colored, part)
+    kept, checked = found.ensemble.calibration, found.check.calibration
+    whole, _ = fit_predictions(predictions)
+    whole = whole.model_copy(update={"fitted_for": "colored"})
+    after = predict_part(colored.with_calibration(whole), part, "after")
+    assert kept == with_joint_tails(whole, after)
+    half, _ = fit_predictions(without(predictions, found.check.after))
+    assert checked.noise == half.noise != kept.noise
+    assert found.ensemble.typical == typical_of(after, "data of its calibration")
+    assert found.ensemble.typical.structures == 120
+    assert found.check.remarks[0] == kept.in_words()
+
+
+@pytest.mark.parametrize("method", ["isotonic", "scale", "conformal"])
+def test_other_calibrations_are_kept_as_fitted_to_all(
+    colored: Ensemble, part: Part, predictions: Predictions, method: Any
+) -> None:
+    """Of energies, of forces and of differences; for models and for predictions of any code."""
+    found = calibrate(colored, part, method)
+    kept, checked = found.ensemble.calibration, found.check.calibration
+    whole = fit_calibration(predictions, method).calibration
+    half = fit_calibration(without(predictions, found.check.after), method).calibration
+    assert (kept.energy, kept.forces) == (whole.energy, whole.forces)
+    assert (checked.energy, checked.forces) == (half.energy, half.forces)
+    assert half.forces != whole.forces
+    pairs = energy_pairs(colored.with_calibration(whole), predictions.structures)
+    assert kept.differences == fit_differences(pairs) != checked.differences
+    of_file, check = calibrate_predictions(predictions, method)
+    assert (of_file, check.calibration) == (whole, half)
+
+
+def test_gamma_is_kept_as_fitted_to_all(colored: Ensemble, part: Part, predictions: Predictions) -> None:
+    found = calibrate(colored, part, "gamma")
+    doubled = predict_part(with_gamma_times(colored, 2.0), part, "twice")
+    factor = fit_gamma(predictions, doubled).factor
+    ratio = np.ravel(found.ensemble.members.noise.gamma.gamma / colored.members.noise.gamma.gamma)
+    np.testing.assert_allclose(ratio, factor, rtol=1e-5)
+    assert found.check.remarks[0] == f"factor of γ: {factor:.4g}"
+    kept = predict_part(found.ensemble, part, "after")
+    rows = np.isin(kept.structures.frames, found.check.after.structures.frames)
+    assert not np.allclose(kept.select(rows).forces.variance, found.check.after.forces.variance, rtol=1e-4)
+
+
+def test_only_the_fit_of_the_check_has_too_few_data(predictions: Predictions) -> None:
+    """Sixteen energies can be calibrated, the eight of the check cannot."""
+    calibration, done = calibrate_predictions(predictions.select(np.arange(120) < 16), "scale")
+    assert calibration.energy is not None
+    assert done.calibration.energy is None
+    assert done.remarks[0].startswith(
+        "in the check, with its fit to 8 structures, energies are not calibrated: 8 errors with a predicted variance"
+    )
+
+
+def without(predictions: Predictions, others: Predictions) -> Predictions:
+    """The structures that others do not have."""
+    return predictions.select(~np.isin(predictions.structures.frames, others.structures.frames))
+
+
 def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
     found = calibrate(colored, part, "isotonic")
-    few = "energies: 60 errors are too few for more than a factor"
+    few = "energies: 120 errors are too few for more than a factor"
     assert found.check.remarks == (few, COHERENCE_REMARK)
     assert found.ensemble.calibration.forces.outside == "ratio"
 
@@ -150,7 +214,7 @@ def test_conformal_intervals_hold_what_they_promise(predictions: Predictions) ->
         calibration, done = calibrate_predictions(predictions, "conformal", seed=seed)
         assert isinstance(calibration.forces, ConformalCalibration)
         raw = done.before.observed_forces()
-        width = calibration.forces.half_width(raw.variance, 0.9)
+        width = done.calibration.forces.half_width(raw.variance, 0.9)
         held.append(np.mean(np.abs(raw.mean - raw.target) <= width))
     assert np.mean(held) > 0.9 - 2 * np.std(held) / np.sqrt(40)
     assert np.mean(held) < 0.94
@@ -182,12 +246,12 @@ def test_too_little_is_said(predictions: Predictions, count: int, options: Any, 
 
 
 def test_what_there_is_too_little_of_is_left_alone(predictions: Predictions) -> None:
-    """Four energies, but many forces; and files that have error bars of one of the two alone."""
+    """Eight energies, but many forces; and files that have error bars of one of the two alone."""
     some = predictions.select(np.arange(len(predictions)) < 8)
     calibration, done = calibrate_predictions(some, "scale")
     assert calibration.energy is None
     assert calibration.forces is not None
-    assert done.remarks[0].startswith("energies are not calibrated: 4 errors with a predicted variance above zero are")
+    assert done.remarks[0].startswith("energies are not calibrated: 8 errors with a predicted variance above zero are")
     sure = changed(predictions, energy=Marginals(predictions.energy.mean, np.zeros(len(predictions))))
     assert calibrate_predictions(sure, "isotonic")[0].energy is None
 
@@ -279,11 +343,13 @@ def test_it_prints_what_was_fitted_and_what_changed(predictions: Predictions) ->
     assert "E: before  E: after  F: before  F: after\nMAE " in said
     assert max(len(line) for line in said.splitlines() if not line.startswith(("Coverage", "note"))) < 80
     assert "\nCoverage of intervals of forces, before → after: 50 %: " in said
-    assert said.endswith(f"note: {COHERENCE_REMARK}")
+    kept = "The calibration that is kept was fitted to all 120 structures afterwards."
+    assert said.endswith(f"\n{kept}\nnote: {COHERENCE_REMARK}")
     assert repr(done) == said
     shown = done._repr_html_()
     assert '<th scope="row">before</th>' in shown
     assert "<p>Coverage of intervals of forces, before → after: 50 %: " in shown
+    assert f"<p>{kept}</p>" in shown
 
 
 @dataclass(frozen=True)

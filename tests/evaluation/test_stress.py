@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from huefield import ForceField, calibrate, evaluate
+from huefield import ForceField, calibrate, evaluate, load, save
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Partition
 from huefield.core.strain import voigt
 from huefield.core.structure import pack
@@ -157,7 +157,9 @@ class TestFit:
         assert after.stress_diagonal is not None
         changed = {"stress_diagonal": None, "tails": before.tails}
         assert after.model_copy(update=changed) == before
-        assert after.tails.model_copy(update={"stress": None}) == before.tails
+        assert after.tails.model_copy(update={"observed_stress": None}) == before.tails
+        assert after.tails.stress == after.tails.observed_stress
+        assert before.tails.stress == before.tails.forces
         assert "rest of stresses" in after.in_words()
         assert "stress" not in before.in_words()
 
@@ -186,6 +188,18 @@ def test_the_factor_multiplies_the_rest_of_the_strain_alone() -> None:
     np.testing.assert_allclose(variance.forces, 2 + 3 + 5, rtol=1e-6)
     older = calibration.model_copy(update={"stress_diagonal": None})
     np.testing.assert_allclose(gaussian.scaled(older.scaling(gaussian)).variance().strain, 2 + 3 + 5, rtol=1e-6)
+
+
+def test_a_calibration_of_stresses_is_stored_in_files_of_version_4(tmp_path: Path) -> None:
+    config = {"potential": {**POTENTIAL, "elements": ["C", "O"]}, "noise": {"kind": "local"}}
+    built = Ensemble.build(ForceField.Config.model_validate(config), 1, key=jax.random.key(0))
+    for factor, version in ((None, b'"format_version":"3"'), (7.0, b'"format_version":"4"')):
+        tails = Tails(energy=4.0, observed_stress=None if factor is None else 5.0)
+        calibration = CoherentCalibration(noise=2.0, stress_diagonal=factor, tails=tails)
+        save(built.with_calibration(calibration), tmp_path / "model")
+        assert version in (tmp_path / "model").read_bytes()
+        assert (b"stress" in (tmp_path / "model").read_bytes()) == (factor is not None)
+        assert load(tmp_path / "model").calibration == calibration
 
 
 def test_a_calibrated_model_has_calibrated_stresses(tmp_path: Path) -> None:

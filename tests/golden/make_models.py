@@ -10,13 +10,14 @@ from pathlib import Path
 import jax
 
 from huefield import Ensemble, ForceField, save
+from huefield.baselines import BaselineRecord
 from huefield.data import toy_graph
 from huefield.model import CoherentCalibration, EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration, Tails
 
 FOLDER = Path(__file__).parent
 POTENTIAL = {"kind": "mlp", "width": 4, "depth": 1}
 COLORED = {"kind": "colored", "gamma": "atom", "channels": 2}
-NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}}
+NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}, "4": {"kind": "local"}}
 CALIBRATIONS = {
     "1": None,
     "2": EnergyForcesCalibration(
@@ -26,7 +27,23 @@ CALIBRATIONS = {
     "3": CoherentCalibration(
         noise=2.5, energy_diagonal=3.0, force_diagonal=0.4, spread=1.7, tails=Tails(energy=4.0, forces=3.0, joint=5.0)
     ),
+    "4": CoherentCalibration(noise=1.5, force_diagonal=0.7, spread=1.2),
 }
+BASELINE = {
+    "config": {"kind": "tblite", "method": "GFN1-xTB"},
+    "version": "tblite 0.4.0",
+    "probes": [
+        {
+            "atomic_numbers": [1, 1],
+            "positions": [[0, 0, 0], [0, 0, 0.75]],
+            "cell": [[0, 0, 0]] * 3,
+            "pbc": [False] * 3,
+            "energy": -28.0,
+            "forces": [[0, 0, -0.5], [0, 0, 0.5]],
+        }
+    ],
+}
+"""Numbers are made up."""
 
 if __name__ == "__main__":
     version = sys.argv[1]
@@ -34,7 +51,8 @@ if __name__ == "__main__":
         config = {"potential": POTENTIAL, "noise": NOISES[version]}
         built = Ensemble.build(ForceField.Config.model_validate(config), 2, key=jax.random.key(1))
         ensemble = built.with_calibration(CALIBRATIONS[version])
-        save(ensemble, FOLDER / f"model-v{version}.safetensors")
+        record = BaselineRecord.model_validate(BASELINE) if version == "4" else None
+        save(ensemble.with_baseline(record), FOLDER / f"model-v{version}.safetensors")
         prediction = ensemble.predict(toy_graph([-0.7, 0.1, 0.9]))
         numbers = {
             "energy": prediction.energy.tolist(),

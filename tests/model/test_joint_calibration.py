@@ -167,7 +167,7 @@ def test_a_calibration_that_cannot_be_read_is_named(
     ensemble: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "model.safetensors"
-    monkeypatch.setattr(EnergyForcesCalibration, "model_dump_json", lambda self: '{"energy": {"kind": "magic"}}')
+    monkeypatch.setattr(EnergyForcesCalibration, "model_dump_json", lambda self, **_: '{"energy": {"kind": "magic"}}')
     huefield.save(ensemble.with_calibration(BOTH), path)
     with pytest.raises(ModelFileError, match="its 'calibration' cannot be used"):
         huefield.load(path)

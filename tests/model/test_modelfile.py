@@ -25,6 +25,7 @@ from huefield.core import EnergyForces, EnergyForcesStack, Graph, Outputs, Parti
 from huefield.data import toy_graph
 from huefield.model import CoherentCalibration, EnergyForcesCalibration, ScaleCalibration, Tails, modelfile
 from huefield.model.modelfile import ModelFileError, open_model
+from huefield.model.typical import Deviations, TypicalUncertainty
 from huefield.noise import (
     AbstractNoise,
     ColoredNoise,
@@ -39,6 +40,10 @@ from huefield.support.config import FrozenConfig
 from huefield.support.tensorfile import format_file
 from tests.paths import ROOT
 
+MEASURES = {
+    measure: dict.fromkeys(("total", "aleatoric", "epistemic"), np.arange(1.0, 9.0))
+    for measure in ("energy", "atom", "max", "mean")
+}
 NOISES = {
     "vanilla": VanillaNoise.Config(),
     "white": WhiteNoise.Config(pooling=True, energy_floor_ev=3e-5),
@@ -158,7 +163,9 @@ class TestRoundTrip:
     def test_files_of_every_format_version_still_load(self, version: int) -> None:
         golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
-        prediction = huefield.load(golden.with_suffix(".safetensors")).predict(toy_graph([-0.7, 0.1, 0.9]))
+        ensemble = huefield.load(golden.with_suffix(".safetensors"))
+        assert (ensemble.baseline is not None) == (version >= 4)
+        prediction = ensemble.with_baseline(None).predict(toy_graph([-0.7, 0.1, 0.9]))
         np.testing.assert_allclose(prediction.energy, expected["energy"], rtol=1e-6)
         np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
         np.testing.assert_allclose(prediction.energy_uncertainty, expected["energy_uncertainty"], rtol=1e-6)
@@ -174,6 +181,34 @@ class TestRoundTrip:
         assert loaded.calibration == calibration
         assert loaded.tails == Tails(energy=4.0, joint=6.5)
         assert bits(loaded.predict(small_graph())) == bits(calibrated.predict(small_graph()))
+
+    def test_older_versions_have_only_fields_that_they_know(self, tmp_path: Path) -> None:
+        """Those of a file that an older huefield wrote, and the typical uncertainty without its newest field."""
+        separate = EnergyForcesCalibration(energy=ScaleCalibration(factor=2.0))
+        typical = TypicalUncertainty.of([Deviations(MEASURES, 0)], "validation data")
+        plain = random_ensemble(ColoredNoise.Config())
+        for version, calibration in (("1", None), ("2", separate)):
+            huefield.save(plain.with_calibration(calibration).with_typical(typical), tmp_path / version)
+            written = header_of((tmp_path / version).read_bytes())["__metadata__"]
+            assert written["format_version"] == version
+            assert set(json.loads(written["typical"])) == {"source", "structures", "energy", "atom", "max", "mean"}
+            loaded = huefield.load(tmp_path / version)
+            assert (loaded.calibration, loaded.typical) == (calibration, typical)
+        golden = header_of((ROOT / "tests" / "golden" / "model-v2.safetensors").read_bytes())["__metadata__"]
+        assert set(json.loads(written["calibration"])) >= set(json.loads(golden["calibration"]))
+        assert set(json.loads(written["calibration"])) == {"energy", "forces", "differences"}
+
+    @pytest.mark.parametrize("what", ["tails", "size", "noise"])
+    def test_what_older_versions_do_not_know_is_format_version_3(self, tmp_path: Path, what: str) -> None:
+        ensemble = random_ensemble(NOISES["local"] if what == "noise" else ColoredNoise.Config())
+        if what == "tails":
+            ensemble = ensemble.with_calibration(EnergyForcesCalibration(tails=Tails(forces=4.0)))
+        if what == "size":
+            ensemble = ensemble.with_typical(TypicalUncertainty.of([Deviations(MEASURES, 21)], "validation data"))
+        huefield.save(ensemble, tmp_path / "model")
+        assert header_of((tmp_path / "model").read_bytes())["__metadata__"]["format_version"] == "3"
+        loaded = huefield.load(tmp_path / "model")
+        assert (loaded.calibration, loaded.typical) == (ensemble.calibration, ensemble.typical)
 
     def test_a_calibration_of_version_2_has_no_kind(self, tiny: Path) -> None:
         """It was written before there were coherent ones."""
@@ -345,7 +380,8 @@ class TestUnknownContent:
 
     def test_newer_format_names_both_versions(self, tiny: Path) -> None:
         forge(tiny, metadata={"format_version": "7", "huefield": "9.8.7"})
-        versions = rf"format version 7 is newer than this huefield \({huefield.__version__}\) can read \(3\)"
+        known = rf"\({huefield.__version__}\) can read \({modelfile.FORMAT_VERSION}\)"
+        versions = rf"format version 7 is newer than this huefield {known}"
         with refused(tiny, rf"{versions}; it was written by huefield 9\.8\.7: upgrade"):
             huefield.load(tiny)
 

@@ -14,7 +14,9 @@ from huefield.noise import (
     WhiteNoise,
 )
 from huefield.testing import cast_floats, check_noise
-from huefield.testing.noise import check_coherent, check_size_consistency
+from huefield.testing.distant import check_distant_atoms
+from huefield.testing.noise import _local_prediction, check_coherent, check_size_consistency
+from huefield.testing.probes import probe_molecules
 
 CONFIGS = [
     VanillaNoise.Config(),
@@ -127,6 +129,9 @@ class UnevenNoise(AbstractNoise):
             return right / jnp.maximum(sizes, 1.0)
         if self.fault == "grows faster than the size":
             return right * sizes
+        if self.fault == "nitrogen cancels the others":
+            sign = jnp.where(graph.atomic_numbers == 7, -2.0, 1.0)
+            return 1e-6 + jnp.abs(graph.partition.sum(sign * self.inner.atom_levels(raw, graph)))[None]
         return right
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
@@ -167,6 +172,7 @@ DISTANT = "distant copies|distant molecule|distant molecules"
         ("grows faster than the size", DISTANT),
         ("force noise from the whole structure", DISTANT),
         ("force noise from the mean of the structure", DISTANT),
+        ("nitrogen cancels the others", "energy noise .* of 5 distant atoms is below the sum of what the single atoms"),
         ("root of the sum of squares", "not the derivative"),
         ("sign of the column", "not the derivative"),
         ("no column for forces", "not the derivative"),
@@ -181,6 +187,15 @@ def test_the_kit_finds_noise_that_is_not_size_consistent_or_not_coherent(fault: 
 
 def test_the_kit_passes_local_noise_without_such_a_fault() -> None:
     check_distant_and_derivatives(UnevenNoise(inner=LocalNoise.Config().build(), fault="none"))
+
+
+def test_less_force_noise_beside_distant_atoms_is_found() -> None:
+    """By the check of single atoms alone, which have no neighbours."""
+    noise = UnevenNoise(inner=LocalNoise.Config().build(), fault="force noise from the mean of the structure")
+    with jax.enable_x64(True):
+        predict = _local_prediction(cast_floats(noise, "float64"), jax.random.key(0))
+        with pytest.raises(AssertionError, match="beside distant atoms is below what it has alone"):
+            check_distant_atoms(predict, probe_molecules(key=jax.random.key(0))[0], 1e-5)
 
 
 def check_distant_and_derivatives(noise: AbstractNoise) -> None:

@@ -21,6 +21,19 @@ def test_it_is_positive_semidefinite_whatever_the_lengths(seed: int) -> None:
     assert np.linalg.eigvalsh(found).min() > -1e-12
 
 
+def test_three_structures_for_which_means_over_pairs_would_fail() -> None:
+    """γ = 0 in the middle: over it both ends would be closer to each other than they are directly."""
+    positions, gamma = (
+        np.array([[[-0.1, 0.0, 0.0]], [[0.0, 0.0, 0.0]], [[0.1, 0.0, 0.0]]]),
+        np.array([[4.0], [0], [4.0]]),
+    )
+    by_pairs = np.eye(3)
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        by_pairs[a, b] = by_pairs[b, a] = correlation(positions[[a, b]], gamma[[a, b]])[0, 1]
+    assert np.linalg.eigvalsh(by_pairs).min() < -1e-3
+    assert np.linalg.eigvalsh(correlation(positions, gamma)).min() > 0
+
+
 def test_its_curvature_is_gamma_where_lengths_are_the_same() -> None:
     step, gamma = 1e-4, np.array([[0.5, 2.0, 7.0, 1.0]])
     for atom in range(4):

@@ -9,23 +9,26 @@ import numpy as np
 import pytest
 from ase import Atoms
 from ase.stress import full_3x3_to_voigt_6_stress
+from scipy import stats
 from typer.testing import CliRunner
 
 import huefield
 from huefield.cli.main import app
 from huefield.data.batches.batching import BatchShape, make_batch
 from huefield.data.convert import convert
+from huefield.data.dataset import open_part
 from huefield.data.readers.ase_files import AseReader
 from huefield.data.readers.base import BadFrameError
+from huefield.evaluation.slices import summarise
 from huefield.model.calibration import ScaleCalibration
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration, Tails
 from huefield.model.typical import NOTHING, PartQuantiles, TypicalUncertainty
 from huefield.noise import ColoredNoise
-from huefield.predict import read_predictions
+from huefield.predict import predict_part, read_predictions
 from huefield.predict.file import predict_file
-from tests.training.helpers import POTENTIAL, waters
+from tests.training.helpers import POTENTIAL, waters, write_waters
 
 PARTS = ("", "_aleatoric", "_epistemic")
 COLORED = ColoredNoise.Config()
@@ -127,6 +130,34 @@ def test_what_was_predicted_can_be_judged(folder: Path, predicted: Path, monkeyp
     said = run("evaluate", "--predictions", predicted, "--reference", folder / "mixed.xyz", "--out", out)
     assert "| mine |" in said
     assert (out / "report.html").is_file()
+
+
+def test_metrics_of_a_file_are_those_of_the_model(ensemble: Ensemble, tmp_path: Path) -> None:
+    """Tails included: a coherent calibration has a ν for energies and another for forces."""
+    tails = Tails(energy=3.5, forces=4.5, joint=6.0)
+    model = ensemble.with_calibration(CoherentCalibration(noise=40.0, force_diagonal=9.0, spread=20.0, tails=tails))
+    source = write_waters(tmp_path / "waters.xyz", 40)
+    direct = summarise(predict_part(model, open_part("waters", [source]), "model"))
+    predict_file(model, source, tmp_path / "out.extxyz")
+    read = summarise(read_predictions(tmp_path / "out.extxyz"))
+    for name in ("energy", "forces"):
+        found, expected = getattr(read, name), getattr(direct, name)
+        assert found.dof == expected.dof == getattr(tails, name)
+        for metric in ("nll", "crps", "rzv", "rmse"):
+            assert getattr(found, metric) == pytest.approx(getattr(expected, metric), rel=1e-6), metric
+        assert found.coverage == expected.coverage
+    assert read.joint_nll == pytest.approx(direct.joint_nll, rel=1e-6)
+
+
+def test_stresses_have_the_tails_of_forces(ensemble: Ensemble, folder: Path, tmp_path: Path) -> None:
+    model = ensemble.with_calibration(CoherentCalibration(tails=Tails(energy=3.5, forces=4.5)))
+    predict_file(model, folder / "mixed.xyz", tmp_path / "out.extxyz")
+    frames = ase.io.read(tmp_path / "out.extxyz", ":")
+    assert [atoms.info.get("stress_dof") for atoms in frames] == [4.5 if all(a.pbc) else None for a in frames]
+    crystal = make_batch([AseReader().convert(mixed()[1])], 3.0, [BatchShape(1, 8, 8)])
+    found = model.predict(crystal.graph, stress=True)
+    width = stats.t.ppf(0.95, 4.5) * np.sqrt(2.5 / 4.5)
+    np.testing.assert_allclose(found.stress_half_width(0.9), width * found.stress_uncertainty, rtol=1e-6)
 
 
 @pytest.mark.parametrize("key", ["group", "config_type"])

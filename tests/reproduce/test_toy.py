@@ -48,7 +48,7 @@ def test_scores_are_of_the_realisation(small: ToyResult) -> None:
     assert toy_scores(small)["inside_training_interval"]["energy_rmse"] == pytest.approx(np.sqrt(np.mean(error**2)))
 
 
-@pytest.mark.parametrize("kind", [pytest.param("white", marks=pytest.mark.slow), "vanilla"])
+@pytest.mark.parametrize("kind", [pytest.param("white", marks=pytest.mark.slow), "vanilla", "local", "local_white"])
 def test_other_noise_models_draw_too(kind: str, tmp_path: Path) -> None:
     result = run_toy(ToyConfig(**(SMALL | {"noise": {"kind": kind}, "steps": (5, 5, 5)})))
     paths = write_toy(result, tmp_path)

@@ -51,7 +51,7 @@ def test_the_rate_of_the_paper_falls_without_a_jump() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("noise", [None, "vanilla", "white", "colored"])
+@pytest.mark.parametrize("noise", [None, "vanilla", "white", "colored", "local", "local_white"])
 @pytest.mark.parametrize("file", [None, Path("my data: all.xyz")])
 def test_printed_text_is_read_back_as_the_same(name: PresetName, noise: str | None, file: Path | None) -> None:
     config = preset(name, example_data(file), None if noise is None else noise_of_kind(noise, name))
@@ -76,6 +76,8 @@ def test_presets_have_noise_of_their_kind() -> None:
     kinds: tuple[NoiseName, ...] = ("vanilla", "white", "colored")
     assert [noise_of_kind(kind).kind for kind in kinds] == ["vanilla", "local_white", "local"]
     assert [noise_of_kind(kind, "paper").kind for kind in kinds] == list(kinds)
+    for name in NAMES:
+        assert [noise_of_kind(kind, name).kind for kind in ("local", "local_white")] == ["local", "local_white"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ from ase import Atoms
 from ase.stress import voigt_6_to_full_3x3_stress
 from jaxtyping import Float
 
-from huefield.predict.files.xyz_text import frame_text, joined, periodic_word
+from huefield.data.xyz_text import frame_text, joined, periodic_word
 
 NUMBER = "%.12g"
 SUFFIXES = ("", "_aleatoric", "_epistemic")

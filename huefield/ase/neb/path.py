@@ -52,10 +52,9 @@ class ReactionPath:
         """Interval [eV] that contains the barrier with this probability, whichever image is the highest.
 
         If several images are uncertain, any of them may be the true top. Whole profiles are therefore drawn from the
-        joint distribution, which is scaled to the width of intervals for single differences at this share.
+        joint distribution, normal or Student t, scaled to the width of intervals for single differences at this share.
         """
-        relative, covariance = self.energies.energy - self.energies.energy[0], self.energies.of_differences(share)
-        drawn = np.random.default_rng(seed).multivariate_normal(relative, covariance, draws, method="eigh")
+        drawn = self.energies.profiles(draws, coverage=share, seed=seed)
         heights = drawn.max(1) - drawn[:, 0]
         low, high = np.quantile(heights, [0.5 - 0.5 * share, 0.5 + 0.5 * share]).tolist()
         return low, high

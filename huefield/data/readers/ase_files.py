@@ -10,7 +10,7 @@ import numpy as np
 from ase import Atoms
 from pydantic import Field, model_validator
 
-from huefield.core.structure import Structure, pack, stress_volumes
+from huefield.core.structure import BaselineResult, Structure, pack, stress_volumes
 from huefield.data.readers.base import (
     EnergyUnit,
     Fault,
@@ -27,12 +27,14 @@ from huefield.data.readers.base import (
 )
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.data.readers.images import Image, ase_format_of, explained, images_in
-from huefield.data.readers.labels import LabelNames, LabelQuantity
+from huefield.data.readers.labels import LabelNames, LabelQuantity, frame_entries
 from huefield.support.checks import require_shape
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
 FRAMES_PER_BLOCK = 256
+BASELINE_ENERGY, BASELINE_FORCES, BASELINE_STRESS = "baseline_energy", "baseline_forces", "baseline_stress"
+"""Names of the results of a baseline in info and arrays."""
 GROUP_KEYS = ("group", "config_type")
 VOIGT = {
     "ase": np.array([[0, 5, 4], [5, 1, 3], [4, 3, 2]]),
@@ -163,6 +165,7 @@ class AseReader(FrozenConfig):
             forces=_forces(labels["forces"], len(atoms)) * units.force if "forces" in labels else None,
             stress=self._stress(atoms, labels, units),
             group="" if self.group_key is None else _group(atoms, self.group_key),
+            baseline=_baseline(atoms, self, units),
         )
 
     def _stress(self, atoms: Atoms, labels: dict[LabelQuantity, Any], units: Units) -> np.ndarray | None:
@@ -227,6 +230,22 @@ def _forces(value: Any, atoms: int) -> np.ndarray:
     array = _numbers("forces", value)
     require_shape("forces", array, (atoms, 3))
     return array
+
+
+def _baseline(atoms: Atoms, reader: AseReader, units: Units) -> BaselineResult | None:
+    """The result of a baseline, if the frame has one; all of it is in the units of the labels."""
+    entries = frame_entries(atoms)
+    names = [name for name in (BASELINE_ENERGY, BASELINE_FORCES) if name in entries]
+    if not names:
+        return None
+    if len(names) == 1:
+        other = BASELINE_FORCES if names[0] == BASELINE_ENERGY else BASELINE_ENERGY
+        raise HuefieldError(f"the frame has {names[0]}, but no {other}: a baseline needs both")
+    stress = None
+    if BASELINE_STRESS in entries:
+        stress = stress_tensor(entries[BASELINE_STRESS], reader.stress_order) * units.stress
+    energy, forces = _energy(entries[BASELINE_ENERGY]), _forces(entries[BASELINE_FORCES], len(atoms))
+    return BaselineResult(energy * units.energy, forces * units.force, stress)
 
 
 def stress_tensor(value: Any, order: str, name: str = "stress") -> np.ndarray:

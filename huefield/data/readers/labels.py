@@ -118,7 +118,7 @@ class LabelNames:
 def _possible_labels(entries: Mapping[str, Any], atoms: int) -> Iterator[tuple[LabelQuantity, str]]:
     for name, value in entries.items():
         array = np.asarray(value)
-        if array.dtype.kind not in "iuf":
+        if array.dtype.kind not in "iuf" or name.startswith("baseline_"):
             continue
         if array.size == 1 and array.ndim < 2 and name not in NOT_ENERGIES:
             yield "energy", name

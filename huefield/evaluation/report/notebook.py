@@ -22,7 +22,8 @@ def calibration_html(check: "CalibrationCheck") -> str:
     first, *lines = check.text().splitlines()
     coverage = [Paragraph(line) for line in lines if line.startswith("Coverage")]
     table = metric_table(check.evaluations, PAPER_METRICS)
-    return fragment_of([Paragraph(first), table, *_tails(check.evaluations), *coverage, *_listed(check.remarks)])
+    compared = [Paragraph(first), table, *_tails(check.evaluations), *coverage, Paragraph(check.kept_text())]
+    return fragment_of([*compared, *_listed(check.remarks)])
 
 
 def _tails(evaluations: Sequence[Evaluation]) -> list[PageBlock]:

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 
 from huefield.core.structure import Structure
+from huefield.core.tails import FEWEST_DOF
 from huefield.data.readers.ase_files import stress_tensor
 from huefield.data.readers.base import Fault, naming, require_elements
 from huefield.data.readers.images import Image, ase_format_of, explained, images_in
@@ -41,13 +42,13 @@ class Frame:
         _require(np.isfinite(mean), f"{names.mean} is NaN or infinite")
         if names.uncertainty is None:
             return Marginals(mean, np.zeros(mean.shape))
-        variance = self._variance(names.uncertainty, names)
+        variance, dof = self._variance(names.uncertainty, names), self._dof(names.dof)
         if variance is None:
             raise BadValueError(f"{names.mean} has no uncertainty ({names.uncertainty})")
         if names.deviation is None:
-            return Marginals(mean, variance)
+            return Marginals(mean, variance, dof=dof)
         aleatoric, epistemic = (self._variance(names.deviation + part, names) for part in (ALEATORIC, EPISTEMIC))
-        return Marginals(mean, variance, aleatoric, epistemic)
+        return Marginals(mean, variance, aleatoric, epistemic, dof=dof)
 
     def labelled(self, chosen: tuple[ChosenKeys, ChosenKeys], keys: PredictionKeys) -> Structure:
         """The structure with its reference values; NaN counts as not observed."""
@@ -88,6 +89,17 @@ class Frame:
         _require(np.isfinite(value), f"{key} is NaN or infinite")
         _require(value >= 0, f"{key} is negative")
         return value if key == names.variance else value**2
+
+    def _dof(self, key: str | None) -> float | None:
+        """Degrees of freedom of the errors; None for a normal distribution."""
+        if key is None or key not in self.values:
+            return None
+        value = self.values[key]
+        if value.size != 1 or value.dtype.kind not in "iuf":
+            raise BadValueError(f"{key} is not one number")
+        number = value.astype(float).reshape(1)
+        _require(np.isfinite(number) & (number >= FEWEST_DOF), f"{key} is not a number of at least {FEWEST_DOF}")
+        return float(number[0])
 
     def _numbers(self, key: str | None, names: ChosenKeys) -> Float[np.ndarray, "*n"] | None:
         """The numbers under a name; raises if they do not have the shape of the quantity."""

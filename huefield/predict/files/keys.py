@@ -13,6 +13,8 @@ from huefield.support.errors import HuefieldError
 Quantity: TypeAlias = Literal["energy", "forces"]
 ALEATORIC, EPISTEMIC = "_aleatoric", "_epistemic"
 """Ends of the names of the parts of an uncertainty."""
+DOF = "_dof"
+"""End of the names of degrees of freedom."""
 JOINT_NLL = "joint_nll"
 MODEL = "model"
 OWN = (JOINT_NLL, MODEL)
@@ -47,6 +49,8 @@ class PredictionKeys(FrozenConfig):
         description="standard deviations of force components, eV/Å",
     )
     forces_var: Names = Field(("forces_var", "MACE_forces_var"), description="variances of force components, eV²/Å²")
+    energy_dof: Names = Field(("energy_dof",), description="degrees of freedom of the Student t of energies")
+    forces_dof: Names = Field(("forces_dof",), description="degrees of freedom of the Student t of force components")
     reference_energy: Names = Field(("REF_energy", "energy"), description="energies to compare with, eV")
     reference_forces: Names = Field(("REF_forces", "forces"), description="forces to compare with, eV/Å")
     reference_stress: Names = Field(("REF_stress",), description="stresses that are kept with the structures, eV/Å³")
@@ -70,9 +74,10 @@ class PredictionKeys(FrozenConfig):
             reference_key = _first(reference, set(present) - {mean or ""})
         deviation = _first(self._of(f"{quantity}_uncertainty"), present)
         variance = _first(self._of(f"{quantity}_var"), present)
+        dof = _first(self._of(f"{quantity}_dof"), present)
         if {f"{quantity}_uncertainty", f"{quantity}_var"} & self.model_fields_set == {f"{quantity}_var"}:
-            return ChosenKeys(quantity, mean, None, variance, reference_key)
-        return ChosenKeys(quantity, mean, deviation, variance if deviation is None else None, reference_key)
+            return ChosenKeys(quantity, mean, None, variance, reference_key, dof)
+        return ChosenKeys(quantity, mean, deviation, variance if deviation is None else None, reference_key, dof)
 
     def require_stated(self, present: Collection[str], source: str, *, reference_elsewhere: bool) -> None:
         """Raise if a name that the user has stated is not in the file."""
@@ -97,6 +102,7 @@ class ChosenKeys:
     deviation: str | None
     variance: str | None
     reference: str | None
+    dof: str | None = None
 
     @property
     def uncertainty(self) -> str | None:

@@ -94,11 +94,18 @@ class _Rows:
         sizes = self.structures.sizes.tolist()
         joint = [np.nan if value is None else value for value in self.joint_nll]
         marginals = EnergyForcesMarginals(
-            energy=_marginals(self.energy, [(1,)] * len(sizes)) if _there(self.energy).any() else None,
-            forces=_marginals(self.forces, [(size, 3) for size in sizes]) if _there(self.forces).any() else None,
+            energy=self._marginals("energy", [(1,)] * len(sizes)),
+            forces=self._marginals("forces", [(size, 3) for size in sizes]),
             joint_nll=np.array(joint),
         )
         return Predictions(name, self.numbered(), marginals, {why: count for why, count in left_out.items() if count})
+
+    def _marginals(self, quantity: Quantity, shapes: Sequence[tuple[int, ...]]) -> Marginals | None:
+        """One quantity of all rows; None if it was not predicted at all."""
+        predicted = self.energy if quantity == "energy" else self.forces
+        if not _there(predicted).any():
+            return None
+        return replace(_marginals(predicted, shapes), dof=_one_dof(quantity, predicted, self.structures.source))
 
 
 def _chosen(quantity: Quantity, keys: PredictionKeys, contents: Contents) -> ChosenKeys:
@@ -180,6 +187,18 @@ def _marginals(predicted: list[Marginals | None], shapes: Sequence[tuple[int, ..
     """
     nothing = (Marginals(np.full(shape, np.nan), np.zeros(shape), np.zeros(shape), np.zeros(shape)) for shape in shapes)
     return Marginals.joined([n if p is None else p for p, n in zip(predicted, nothing, strict=True)])
+
+
+def _one_dof(quantity: Quantity, predicted: list[Marginals | None], source: str) -> float | None:
+    """Degrees of freedom, which all structures share since metrics are those of one distribution."""
+    stated = {each.dof for each in predicted if each is not None}
+    if len(stated) > 1:
+        listed = ", ".join(sorted("none" if dof is None else f"{dof:g}" for dof in stated))
+        raise HuefieldError(
+            f"{source}: {quantity}_dof differs between structures ({listed}): evaluate the predictions of one model "
+            "at a time"
+        )
+    return stated.pop()
 
 
 def _there(values: Sequence[object]) -> Bool[np.ndarray, " n"]:

@@ -1,6 +1,5 @@
 """Predictions as extended xyz, under the names that read_predictions and other tools know."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +9,10 @@ from ase.data import chemical_symbols
 from ase.stress import full_3x3_to_voigt_6_stress
 from jaxtyping import Bool, Float
 
+from huefield.data.xyz_text import frame_text, joined, periodic_word, text_word
 from huefield.predict.files.frames import FRAME
-from huefield.predict.files.keys import ALEATORIC, EPISTEMIC, JOINT_NLL, MODEL
-from huefield.predict.files.xyz_text import frame_text, is_plain_text, joined, periodic_word
-from huefield.predict.marginals import Marginals
+from huefield.predict.files.keys import ALEATORIC, DOF, EPISTEMIC, JOINT_NLL, MODEL
+from huefield.predict.marginals import QUANTITIES, Marginals
 from huefield.predict.predictions import Predictions
 from huefield.support.files import replacing
 
@@ -28,7 +27,8 @@ def write_predictions(path: Path, predictions: Predictions) -> None:
     """Write structures with predictions (``energy``, ``forces``), standard deviations and reference values.
 
     Uncertainties are ``energy_uncertainty`` and ``forces_uncertainty``; names of their parts end with ``_aleatoric`` or
-    ``_epistemic``; ``stress`` likewise, if it was predicted. Means of members are ``energy_ensemble``, and
+    ``_epistemic``; ``stress`` likewise, if it was predicted. ``energy_dof``, ``forces_dof`` and ``stress_dof`` are the
+    degrees of freedom of errors that follow a Student t distribution. Means of members are ``energy_ensemble``, and
     ``forces_ensemble`` with three columns for each member. Labels are ``REF_energy``, ``REF_forces`` and
     ``REF_stress``. ``frame`` is the number of a structure in its source. The file is written whole or not at all, frame
     by frame. Quantities that were not predicted for a structure (NaN means) are not written.
@@ -55,11 +55,13 @@ def _frames(predictions: Predictions) -> Iterator[str]:
     joint: InfoEntries = {} if predictions.joint_nll is None else {JOINT_NLL: predictions.joint_nll}
     observed: Columns = {"REF_forces": block.forces}
     with_energy, with_forces, with_stress = _predicted(predictions)
+    tails = {name: _tails(name, getattr(predictions, name), len(block)) for name in QUANTITIES}
     for index in range(len(block)):
         atoms = slice(block.starts[index], block.starts[index + 1])
         entries = {
-            **(energies if with_energy[index] else {}),
-            **(stresses if with_stress[index] else {}),
+            **({**energies, **tails["energy"]} if with_energy[index] else {}),
+            **(tails["forces"] if with_forces[index] else {}),
+            **({**stresses, **tails["stress"]} if with_stress[index] else {}),
             **joint,
         }
         columns = {**(forces if with_forces[index] else {}), **(observed if block.has_forces[index] else {})}
@@ -98,6 +100,13 @@ def _deviations(quantity: str, marginals: Marginals | None) -> dict[str, Float[n
     return {quantity: marginals.mean, **{key: np.sqrt(var) for key, var in variances.items() if var is not None}}
 
 
+def _tails(quantity: str, marginals: Marginals | None, count: int) -> InfoEntries:
+    """Degrees of freedom, the same for all structures; nothing for normal errors."""
+    if marginals is None or marginals.dof is None:
+        return {}
+    return {quantity + DOF: np.full(count, marginals.dof)}
+
+
 def _stresses(marginals: Marginals | None) -> InfoEntries:
     """Nine components of a stress, as ASE reads it; six components of its uncertainties."""
     found = _deviations("stress", marginals)
@@ -117,12 +126,4 @@ def _words(predictions: Predictions, index: int, entries: InfoEntries) -> list[s
     if block.has_stress[index]:
         words.append(f"REF_stress={joined(block.stress[index], NUMBER)}")
     texts = {"group": block.groups[index], MODEL: predictions.name}
-    return words + [f"{key}={_text(text)}" for key, text in texts.items() if text]
-
-
-def _text(text: str) -> str:
-    """Text in a form that ASE reads back unchanged."""
-    if is_plain_text(text):
-        return text
-    quoted = json.dumps(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"_JSON {quoted}"'
+    return words + [f"{key}={text_word(text)}" for key, text in texts.items() if text]

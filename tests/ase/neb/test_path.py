@@ -21,6 +21,7 @@ from ase.constraints import FixAtoms
 from ase.io import read, write
 from ase.mep import NEB
 from matplotlib.figure import Figure
+from scipy import stats
 from typer.testing import CliRunner
 
 from huefield import Calculator, save
@@ -32,7 +33,7 @@ from huefield.model.calibration import ONE_SIGMA, ConformalCalibration
 from huefield.model.differences import EnergyCovariance
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from huefield.model.joint_calibration import EnergyForcesCalibration
+from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration, Tails
 from huefield.support.files import FolderInUseError, alone_in
 from tests.pictures import require_readable
 from tests.potentials.painn_cases import LOCAL, molecule, randomised
@@ -228,6 +229,30 @@ def test_the_range_of_a_barrier_is_as_wide_as_intervals_of_differences() -> None
     for share in (0.68, 0.95):
         low, high = found.barrier_range(share)
         assert 0.5 * (high - low) == pytest.approx(found.barrier.half_width(share), rel=0.05)
+
+
+@pytest.mark.parametrize("dof", [None, 3.0])
+def test_the_range_of_a_barrier_has_the_tails_of_energies(dof: float | None) -> None:
+    """With one possible top it is the interval of the difference, at every share."""
+    energies, nothing = np.array([0.0, 5.0, 1.0]), np.zeros((3, 3))
+    calibration = CoherentCalibration(tails=Tails(energy=dof))
+    covariance = EnergyCovariance(energies, 0.01 * np.eye(3), nothing, energies[None], calibration)
+    found = ReactionPath((), covariance, True, 0.0)
+    for share, normal in ((0.5, 0.6745), (0.68, 0.9945), (0.99, 2.5758)):
+        width = stats.t.ppf(0.5 + 0.5 * share, dof) / np.sqrt(3.0) if dof else normal
+        low, high = found.barrier_range(share, draws=40_000)
+        assert 0.5 * (high - low) == pytest.approx(width * np.sqrt(0.02), rel=0.05)
+        assert 0.5 * (low + high) == pytest.approx(5.0, abs=0.02)
+
+
+def test_profiles_have_the_covariance_of_energies() -> None:
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(3, 3))
+    energies, calibration = rng.normal(size=3), CoherentCalibration(tails=Tails(energy=8.0))
+    found = EnergyCovariance(energies, root @ root.T, np.zeros((3, 3)), energies[None], calibration)
+    drawn = found.profiles(100_000, coverage=0.68, seed=1)
+    np.testing.assert_allclose(np.cov(drawn.T), root @ root.T, atol=0.05 * np.trace(root @ root.T))
+    np.testing.assert_allclose(drawn.mean(0), energies - energies[0], atol=0.02)
 
 
 def test_forces_across_a_converged_path_vanish(found: ReactionPath) -> None:

@@ -290,6 +290,10 @@ def set_array(key: str, columns: int) -> Change:
         (set_info("energy_uncertainty", np.inf), "energy_uncertainty is NaN or infinite"),
         (set_info("energy_uncertainty", -0.1), "energy_uncertainty is negative"),
         (lambda atoms: atoms.info.pop("energy_uncertainty"), "energy has no uncertainty (energy_uncertainty)"),
+        (set_info("energy_dof", 2.0), "energy_dof is not a number of at least 2.05"),
+        (set_info("forces_dof", np.nan), "forces_dof is not a number of at least 2.05"),
+        (set_info("forces_dof", [3.0, 4.0]), "forces_dof is not one number"),
+        (set_info("energy_dof", "many"), "energy_dof is not one number"),
         (set_force("forces", np.nan), "forces is NaN or infinite"),
         (set_force("forces_uncertainty", -0.1), "forces_uncertainty is negative"),
         (set_array("forces_uncertainty", 1), "forces_uncertainty has another shape than three numbers for each atom"),
@@ -307,6 +311,23 @@ def test_frames_that_cannot_be_used_are_left_out_and_counted(tmp_path: Path, cha
     assert found.structures.frames.tolist() == [0, 3]
     assert found.observed_energies().mean.tolist() == [images[i].info["energy"] for i in (0, 3)]
     np.testing.assert_allclose(found.forces.mean[: len(images[0])], images[0].arrays["forces"], atol=1e-8)
+
+
+def test_tails_of_any_code_are_read(tmp_path: Path) -> None:
+    """Under huefield's names or others; all structures must have the same, as metrics are those of one law."""
+    images = frames()
+    for atoms in images:
+        atoms.info.update(energy_dof=4, nu=5.5)
+    found = read_predictions(written(tmp_path, images), keys=PredictionKeys(forces_dof=("nu",)))
+    assert (found.energy.dof, found.forces.dof) == (4.0, 5.5)
+    images[1].info["energy_dof"] = 3.5
+    with pytest.raises(
+        ValueError, match=r"energy_dof differs between structures \(3.5, 4\): evaluate the predictions of"
+    ):
+        read_predictions(written(tmp_path, images))
+    del images[1].info["energy_dof"]
+    with pytest.raises(ValueError, match=r"energy_dof differs between structures \(4, none\)"):
+        read_predictions(written(tmp_path, images))
 
 
 def test_negative_variances_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -68,6 +68,23 @@ def test_what_was_written_reads_back_the_same(tmp_path: Path) -> None:
     assert_same(read_predictions(tmp_path / "out" / "predictions.xyz"), expected)
 
 
+def test_tails_are_read_back(tmp_path: Path) -> None:
+    """Also if the first structure has no predicted energy; ASE finds one number for each structure."""
+    plain = made()
+    energy, forces = replace(plain.energy, dof=3.25), replace(plain.forces, dof=1.0 + np.sqrt(2.0))
+    energy.mean[0], energy.variance[0] = np.nan, 0.0
+    expected = changed(plain, energy=energy, forces=forces)
+    write_predictions(tmp_path / "tails.xyz", expected)
+    found = read_predictions(tmp_path / "tails.xyz")
+    assert (found.energy.dof, found.forces.dof) == (energy.dof, forces.dof)
+    frames = ase.io.read(tmp_path / "tails.xyz", ":")
+    assert ["energy_dof" in atoms.info for atoms in frames] == [False] + [True] * 5
+    assert all(atoms.info["forces_dof"] == forces.dof for atoms in frames)
+    write_predictions(tmp_path / "normal.xyz", plain)
+    assert "_dof" not in (tmp_path / "normal.xyz").read_text()
+    assert read_predictions(tmp_path / "normal.xyz").forces.dof is None
+
+
 @pytest.mark.parametrize("without", ["energy", "forces", "joint_nll"])
 def test_what_is_not_known_is_not_written(tmp_path: Path, without: str) -> None:
     expected = changed(made(), **{without: None})

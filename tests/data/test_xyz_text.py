@@ -1,6 +1,6 @@
 import pytest
 
-from huefield.predict.files.xyz_text import is_plain_text
+from huefield.data.xyz_text import is_plain_text
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Frames of extended xyz as text, in a form that ASE reads back."""
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -53,3 +54,11 @@ def joined(numbers: Float[np.ndarray, "*k"] | np.float64 | float, number: str) -
 def is_plain_text(text: str) -> bool:
     """Whether ASE reads this text without quotes as the same text."""
     return TEXT.fullmatch(text) is not None and text.lower() not in NOT_TEXT
+
+
+def text_word(text: str) -> str:
+    """Text in a form that ASE reads back unchanged."""
+    if is_plain_text(text):
+        return text
+    quoted = json.dumps(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"_JSON {quoted}"'
