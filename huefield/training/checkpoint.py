@@ -164,7 +164,7 @@ def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> Non
     if isinstance(data.get("reader"), dict):
         data["reader"].pop("group_key", None)  # part of older checkpoints
     for stage in saved.get("config", {}).get("stages", []):
-        stage.setdefault("stress_weight", 1.0)  # not part of older checkpoints, whose data have no stress
+        stage.setdefault("stress_weight", 1.0)  # older versions had no such weight
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(
