@@ -58,8 +58,10 @@ def calculator(name):
 def results(atoms, calc):
     """Energy [eV], forces [eV/Å] and stress [eV/Å³, 3 x 3] or None; raises whatever the calculator raises."""
     atoms.calc = calc
+    atoms.set_constraint()  # forces of frozen atoms count, too
     energy, forces = float(atoms.get_potential_energy()), np.asarray(atoms.get_forces(), float)
-    stress = atoms.get_stress(voigt=False) if atoms.pbc.all() and "stress" in calc.implemented_properties else None
+    has_stress = atoms.pbc.any() and atoms.cell.rank == 3 and "stress" in calc.implemented_properties
+    stress = atoms.get_stress(voigt=False) if has_stress else None
     if not (np.isfinite(energy) and np.isfinite(forces).all()):
         raise ValueError("the energy or a force is NaN or infinite")
     return energy, forces, stress
@@ -82,9 +84,12 @@ def serve(calc):
 
 
 def write_columns(calc, source, out):
-    """Write the structures of a file with the results beside everything that the file has."""
-    frames, failed = [], 0
+    """Write the structures of a file with the results beside labels, info and arrays; resumes after a kill."""
+    part, failed = f"{out}.part", 0
+    done = {atoms.info["frame"] for atoms in iread(part, ":")} if os.path.exists(part) else set()
     for number, atoms in enumerate(iread(source, ":")):
+        if number in done:
+            continue
         labels = {} if atoms.calc is None else dict(atoms.calc.results)
         atoms.calc = None
         try:
@@ -93,7 +98,8 @@ def write_columns(calc, source, out):
             failed += 1
             print(f"frame {number} is left out: {type(error).__name__}: {error}", file=sys.stderr)
             continue
-        atoms.info["baseline_energy"], atoms.arrays["baseline_forces"] = energy, forces
+        atoms.info |= {"frame": number, "baseline_energy": energy}
+        atoms.arrays["baseline_forces"] = forces
         if stress is not None:
             atoms.info["baseline_stress"] = stress
         for name in ("energy", "stress"):
@@ -101,11 +107,14 @@ def write_columns(calc, source, out):
                 atoms.info.setdefault(f"REF_{name}", labels[name])
         if "forces" in labels:
             atoms.arrays.setdefault("REF_forces", labels["forces"])
-        frames.append(atoms)
+        write(part, atoms, format="extxyz", append=True)
+        done.add(number)
         if number % 50 == 49:
             print(f"{number + 1} structures", file=sys.stderr)
-    write(out, frames, format="extxyz")
-    print(f"Wrote {out}: {len(frames)} structures, {failed} left out")
+    if not done:
+        raise SystemExit(f"there is no result for any structure of {source}: nothing was written")
+    os.replace(part, out)
+    print(f"Wrote {out}: {len(done)} structures, {failed} left out")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Any ASE calculator as a baseline."""
 
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -48,11 +49,12 @@ class AseBaseline(AbstractBaseline):
     def _computed(self, structure: Structure) -> BaselineResult:
         atoms = Atoms(structure.atomic_numbers, structure.positions, cell=structure.cell, pbc=structure.pbc)
         atoms.calc = self._calculator
-        stress = None
         try:
             energy, forces = atoms.get_potential_energy(), atoms.get_forces()
-            if stress_volumes(structure.cell, structure.pbc) and "stress" in self._calculator.implemented_properties:
-                stress = voigt_6_to_full_3x3_stress(atoms.get_stress())
         except Exception as error:  # calculators raise any exception
             raise BaselineError(f"{self.title} failed: {type(error).__name__}: {error}") from error
+        stress = None
+        if stress_volumes(structure.cell, structure.pbc) and "stress" in self._calculator.implemented_properties:
+            with suppress(Exception):  # energies and forces can be used without it
+                stress = voigt_6_to_full_3x3_stress(atoms.get_stress())
         return BaselineResult(float(energy), np.array(forces, float), stress)

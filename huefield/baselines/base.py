@@ -6,8 +6,6 @@ huefield trains, with its noise and its members. The baseline has no noise of it
 
 from abc import ABC, abstractmethod
 
-import numpy as np
-
 from huefield.core.structure import BaselineResult, Structure
 from huefield.support.errors import NoPredictionError
 
@@ -34,12 +32,25 @@ class AbstractBaseline(ABC):
         """Command of a process that computes the same (:mod:`huefield.baselines.process`); None if there is none."""
         return None
 
+    @property
+    def identity(self) -> str:
+        """Text that tells baselines and their settings apart, by which kept results are found again."""
+        return self.title
+
+    @property
+    def usual_workers(self) -> int:
+        """Number of processes to compute many structures with, unless a user says another."""
+        return 1
+
     def compute(self, structure: Structure) -> BaselineResult:
         """The results for a structure; raises a :class:`BaselineError` if there are none."""
         found = self._computed(structure)
-        if not (np.isfinite(found.energy) and np.isfinite(found.forces).all()):
-            raise BaselineError(f"{self.title} gives an energy or force that is NaN or infinite")
+        if not found.is_finite:
+            raise BaselineError(f"{self.title} gives an energy, force or stress that is NaN or infinite")
         return found
+
+    def close(self) -> None:  # noqa: B027 - most baselines hold nothing
+        """Give back what the baseline holds, such as a process; it can be used again afterwards."""
 
     @abstractmethod
     def _computed(self, structure: Structure) -> BaselineResult:

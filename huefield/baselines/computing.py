@@ -1,6 +1,5 @@
 """Results of a baseline for many structures: in parallel processes, resumable, with failures listed."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +14,15 @@ from huefield.baselines.process import ProcessBaseline
 from huefield.baselines.records import differing
 from huefield.baselines.resultlog import ResultLog
 from huefield.core.structure import BaselineResult, Block, Structure
-from huefield.data.readers.base import BadFrameError, Fault
+from huefield.data.readers.base import Fault
 from huefield.support.errors import HuefieldError
 
 WORTH_WORKERS = 40
 """Structures from which it pays to start other processes, which takes some seconds."""
+NO_COLUMNS = (
+    "it has no baseline_energy and baseline_forces (write them with `huefield data baseline`, or give the calculator "
+    "with baseline= or --baseline-command)"
+)
 AHEAD = 4
 """Structures for each worker that are sent ahead of the results."""
 
@@ -35,14 +38,14 @@ class BaselineComputer:
         Args:
             baseline: the baseline.
             log: file for results, in which those of an interrupted run are found; None for no file.
-            workers: number of processes; None for one on each core.
+            workers: number of processes; None for the usual number of the baseline.
         """
         self.baseline = baseline
-        self._log, self._workers = log, workers or usable_cores()
+        self._log, self._workers = log, workers or baseline.usual_workers
         self._stack = ExitStack()
         self._pool: ThreadPoolExecutor | None = None
         self._free: SimpleQueue[AbstractBaseline] = SimpleQueue()
-        self._checked: set[str] = set()
+        self._log_checked = False
 
     def __enter__(self) -> "BaselineComputer":
         if self._log is not None:
@@ -55,6 +58,7 @@ class BaselineComputer:
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._stack.close()
+        self.baseline.close()
 
     def attached(self, block: Block, report: Callable[[int], None] = lambda done: None) -> tuple[Block, list[Fault]]:
         """The structures that have a result, with it, and faults of the others.
@@ -96,23 +100,35 @@ class BaselineComputer:
             yield outcome
 
     def _logged(self, structure: Structure) -> BaselineResult | None:
-        return None if self._log is None else self._log.find(structure)
+        """The result of an earlier run; the first one is computed again, in case it is that of another baseline."""
+        found = None if self._log is None else self._log.find(structure)
+        if found is not None and self._log is not None and not self._log_checked:
+            self._log_checked = True
+            difference = self._difference(found, structure)
+            if difference:
+                raise HuefieldError(
+                    f"{self._log.path} has results of another baseline than {self.baseline.title}: for one structure, "
+                    f"{difference}. Remove the file, or choose another folder"
+                )
+        return found
 
     def _require_own(self, structures: Sequence[Structure], block: Block) -> None:
-        """Raise if results that come with a file are those of another baseline."""
-        first = next((index for index, s in enumerate(structures) if s.baseline is not None), None)
-        if first is None or block.source in self._checked:
-            return
-        self._checked.add(block.source)
-        expected = structures[first].baseline
-        assert expected is not None  # noqa: S101 - selected above
-        difference = differing(expected, self.baseline.compute(structures[first]))
-        if difference:
-            raise HuefieldError(
-                f"{block.source} has results of another baseline than {self.baseline.title}: in frame "
-                f"{block.frames[first]}, {difference}. Remove baseline_energy and baseline_forces from the file, or "
-                "train with baseline: {kind: columns}"
-            )
+        """Raise if results that come with structures are those of another baseline: the first, middle and last ones."""
+        known = [index for index, structure in enumerate(structures) if structure.baseline is not None]
+        for index in sorted({known[place] for place in (0, len(known) // 2, -1)}) if known else ():
+            expected = structures[index].baseline
+            difference = "" if expected is None else self._difference(expected, structures[index])
+            if difference:
+                raise HuefieldError(
+                    f"{block.source} has results of another baseline than {self.baseline.title}: in frame "
+                    f"{block.frames[index]}, {difference}. Remove baseline_energy and baseline_forces from the file, "
+                    "or train with baseline: {kind: columns}"
+                )
+
+    def _difference(self, expected: BaselineResult, structure: Structure) -> str:
+        """How a result differs from that of the baseline; empty if it agrees, or if the baseline has none."""
+        found = _outcome(self.baseline, structure)
+        return differing(expected, found) if isinstance(found, BaselineResult) else ""
 
     def _computed(self, structures: Sequence[Structure]) -> Iterator[Outcome]:
         """Outcomes in the order of the structures, from other processes if it pays."""
@@ -152,16 +168,4 @@ def _outcome(baseline: AbstractBaseline, structure: Structure) -> Outcome:
 
 
 def _column(structure: Structure) -> Outcome:
-    if structure.baseline is not None:
-        return structure.baseline
-    return BaselineError("it has no baseline_energy and baseline_forces")
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def refuse(fault: Fault) -> None:
-    """Raise for a structure without a result."""
-    raise BadFrameError(f"{fault}. Remove it, or leave such structures out with --skip-bad")
+    return BaselineError(NO_COLUMNS) if structure.baseline is None else structure.baseline

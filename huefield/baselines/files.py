@@ -72,11 +72,10 @@ def write_baseline(
     """
     source, target = Path(source), Path(out)
     _require_free(source, target, overwrite)
-    identity = " ".join(baseline.worker_command or (baseline.title,))
     faults: list[Fault] = []
     count = 0
     with folder_for_results(target.parent):
-        log = ResultLog(target.with_name(target.name + RESULTS), identity.replace("\n", " "))
+        log = ResultLog(target.with_name(target.name + RESULTS), baseline.identity)
         computer = BaselineComputer(baseline, log=log, workers=workers)
         with computer, _writing(source, target, reader) as write:
             on_fault = faults.append if skip_bad else _refuse

@@ -14,6 +14,7 @@ import json
 import os
 import shlex
 import subprocess
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -25,6 +26,8 @@ from huefield.baselines.base import AbstractBaseline, BaselineError
 from huefield.core.structure import BaselineResult, Structure
 from huefield.support.errors import HuefieldError
 
+ENDING_SECONDS = 5.0
+"""Time for a process that has closed its output to end by itself."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -36,14 +39,14 @@ class ProcessBaseline(AbstractBaseline):
 
         Args:
             command: program and arguments, or a line as for a shell.
-            title: name of the baseline; empty for the name of the program.
+            title: name of the baseline; empty for the command without its interpreter.
             one_thread: whether to limit numerical libraries of the process to one thread.
         """
         self.command = tuple(shlex.split(command) if isinstance(command, str) else command)
         if not self.command:
             raise HuefieldError("the command of the baseline is empty: name a program that computes it")
-        self._title = title or os.path.basename(self.command[0])
-        self._one_thread = one_thread
+        self._title = title or _title_of(self.command)
+        self._one_thread, self._lock = one_thread, threading.Lock()
         self._process: subprocess.Popen[str] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -55,7 +58,27 @@ class ProcessBaseline(AbstractBaseline):
         """The name of the baseline."""
         return self._title
 
+    @property
+    def identity(self) -> str:
+        """The command."""
+        return shlex.join(self.command)
+
+    @property
+    def worker_command(self) -> tuple[str, ...]:
+        """The command, for further processes of it."""
+        return self.command
+
     def _computed(self, structure: Structure) -> BaselineResult:
+        with self._lock:
+            try:
+                return self._asked(structure)
+            except BaselineError:
+                raise
+            except BaseException:
+                self.close()  # its next answer would be that to this request
+                raise
+
+    def _asked(self, structure: Structure) -> BaselineResult:
         process = self._running()
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - it has pipes
         try:
@@ -65,6 +88,8 @@ class ProcessBaseline(AbstractBaseline):
         except (OSError, ValueError):  # the process has ended, or another thread has closed its pipes
             line = ""
         if not line:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(ENDING_SECONDS)  # it may be about to say why
             self.close()
             raise BaselineError(f"the process of {self.title} ended (exit code {process.returncode}): {self._how()}")
         return result_of(line, len(structure), self.title, self._how())
@@ -89,7 +114,12 @@ class ProcessBaseline(AbstractBaseline):
             environment = {**os.environ, **(ONE_THREAD if self._one_thread else {})}
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - the user's own command
-                    self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+                    self.command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                    env=environment,
+                    start_new_session=True,
                 )
             except OSError as error:
                 raise HuefieldError(f"cannot start {self.command[0]}: {error.strerror}; {self._how()}") from error
@@ -97,6 +127,17 @@ class ProcessBaseline(AbstractBaseline):
 
     def _how(self) -> str:
         return f"try the command by hand: {shlex.join(self.command)}"
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _title_of(command: Sequence[str]) -> str:
+    """The command without its interpreter and without folders."""
+    program, *others = (os.path.basename(word) if word.startswith("/") else word for word in command)
+    return " ".join(others if others and program.startswith("python") else [program, *others])
 
 
 def request_of(structure: Structure) -> dict[str, Any]:

@@ -108,10 +108,10 @@ class BaselineRecord(FrozenConfig):
 def differing(found: BaselineResult, expected: BaselineResult) -> str:
     """How two results for one structure differ; empty if they agree."""
     tolerance = SAME_EV_PER_ATOM * len(expected.forces) + SAME_SHARE * abs(expected.energy)
-    if abs(found.energy - expected.energy) > tolerance:
+    if not abs(found.energy - expected.energy) <= tolerance:  # NaN differs
         return f"its energy is {found.energy:.6g} instead of {expected.energy:.6g} eV"
     error = _largest(found.forces - expected.forces)
-    return f"a force differs by {error:.3g} eV/Å" if error > SAME_EV_PER_ANGSTROM else ""
+    return "" if error <= SAME_EV_PER_ANGSTROM else f"a force differs by {error:.3g} eV/Å"
 
 
 def _formula(structure: Structure) -> str:

@@ -34,7 +34,7 @@ class ResultLog:
             path: the file.
             identity: text that identifies the baseline and its settings.
         """
-        self.path, self._identity = path, identity
+        self.path, self._identity = path, " ".join(identity.split())
         self._known: dict[str, str] = {}
         self._file: TextIOWrapper | None = None
         if path.exists():

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from huefield.baselines.base import AbstractBaseline, BaselineError
+from huefield.baselines.process import usable_cores
 from huefield.core.structure import BaselineResult, Structure, cell_volumes
 from huefield.core.units import BOHR_ANGSTROM, HARTREE_EV
 from huefield.support.config import FrozenConfig
@@ -57,6 +58,16 @@ class TbliteBaseline(AbstractBaseline):
     def version(self) -> str:
         """The version of tblite."""
         return f"tblite {version('tblite')}"
+
+    @property
+    def identity(self) -> str:
+        """Settings and version."""
+        return f"{self.config.model_dump_json()} {self.version}"
+
+    @property
+    def usual_workers(self) -> int:
+        """One on each core."""
+        return usable_cores()
 
     @property
     def worker_command(self) -> tuple[str, ...]:

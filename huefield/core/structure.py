@@ -35,6 +35,12 @@ class BaselineResult:
     forces: Float[np.ndarray, "N 3"]
     stress: Float[np.ndarray, "3 3"] | None = None
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether no number is NaN or infinite."""
+        stress = np.zeros(1) if self.stress is None else self.stress
+        return bool(np.isfinite(self.energy) and np.isfinite(self.forces).all() and np.isfinite(stress).all())
+
 
 @dataclass(frozen=True, eq=False)
 class Structure:

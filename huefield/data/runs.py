@@ -27,6 +27,8 @@ def digest(part: Part) -> str:
     for block in part.blocks():
         for name in HASHED:
             hasher.update(np.ascontiguousarray(getattr(block, name)).tobytes())
+        for column in () if block.baseline is None else vars(block.baseline).values():
+            hasher.update(np.ascontiguousarray(column).tobytes())
         if set(block.tags) != {TAG}:
             hasher.update("\n".join(block.tags).encode())
     return hasher.hexdigest()

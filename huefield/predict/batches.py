@@ -108,7 +108,8 @@ def with_results(
         blocks.append(block)
         report(sum(map(len, blocks)), len(part))
     if not blocks:
-        raise HuefieldError(f"{ensemble.baseline.title} fails for every structure of {part.name}: {faults[0]}")
+        reason = f"{ensemble.baseline.title} has no result for any structure: {faults[0]}" if faults else "it is empty"
+        raise HuefieldError(f"{part.name} cannot be predicted: {reason}")
     if faults:
         title = ensemble.baseline.title
         warnings.warn(f"{title} fails for {len(faults)} structures, which are left out: {faults[0]}", stacklevel=2)

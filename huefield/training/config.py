@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from huefield.baselines import BaselineConfig
 from huefield.data.dataset import DataConfig
-from huefield.data.references import FittedReferences, ReferenceConfig
+from huefield.data.references import FittedReferences, GivenReferences, ReferenceConfig
 from huefield.model.forcefield import ForceField
 from huefield.noise import LocalNoise, VanillaNoise
 from huefield.support.config import FrozenConfig, explain
@@ -106,6 +106,11 @@ class TrainConfig(FrozenConfig):
             raise HuefieldError(
                 "correction: none keeps the mean of a baseline, but there is none: name one, as in baseline: {kind: "
                 "tblite}, or remove correction"
+            )
+        if self.baseline is not None and isinstance(self.references, GivenReferences):
+            raise HuefieldError(
+                "references: {kind: given} are total energies of isolated atoms, but with a baseline its errors are "
+                "learnt: use references: {kind: least_squares}, or isolated_atoms with the atoms in the training data"
             )
         if self.model.correction == "none" and isinstance(self.model.noise, VanillaNoise.Config):
             raise HuefieldError("correction: none with vanilla noise would train nothing: use noise: {kind: local}")

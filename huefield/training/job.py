@@ -43,7 +43,7 @@ from huefield.training.diagnosis import diagnose
 from huefield.training.feed import Feed, prepare, validation_batches
 from huefield.training.initial import initial_ensemble, order_keys
 from huefield.training.inputs import DECISIVE, fingerprint, member_folder, with_elements, write_inputs
-from huefield.training.learning import learning_data
+from huefield.training.learning import LearningData, learning_data
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.progress import run_progress
@@ -149,15 +149,15 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         require_transferable(saved, config.model, members)
         require_same_baseline(saved, config.baseline)
     digests = {name: digest(parts[name]) for name in DECISIVE}
-    told = callbacks.report if first_process() else lambda line: None
-    data = learning_data(
-        parts, config.baseline, folder, given=callbacks.baseline, skip_bad=config.skip_bad, report=told
-    )
+    resumed = bool(checkpoints_in(folder / CHECKPOINTS))
+    doubts = list(label_warnings(parts, config.data, resumed=resumed))  # or raise, before a baseline takes hours
+    if not resumed:
+        _require_no_model(folder)
+    data = _learning_data(config, parts, folder, callbacks)
     references = references_for(config, data.learnt("train"), saved)
     prepared = {name: prepare(data.learnt(name), cutoff, references, config.data.datasets) for name in DECISIVE}
     warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
-    doubts = label_warnings(parts, config.data, resumed=bool(checkpoints_in(folder / CHECKPOINTS)))
-    for line in (*overview(parts, references, members, config.members), *warnings, *doubts):
+    for line in (*overview(data.parts, references, members, config.members), *warnings, *doubts):
         if first_process():
             callbacks.report(line)
     ensemble = initial_ensemble(config, members, references, prepared["train"], saved).with_baseline(data.record)
@@ -182,7 +182,8 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     with alone_in(folder) if first_process() else nullcontext():
         run = Run(setting, ensemble.members)
         run.resume()  # or raise if settings or data changed, before anything is written
-        _require_no_model_alone(folder, run)
+        if not run.resumed:
+            _require_no_model(folder)
         if first_process():
             write_inputs(config, parts, references, digests, folder)
         ends = (replace(ensemble, members=layout.on_device(end)) for end in run())
@@ -204,9 +205,23 @@ def _feed(config: TrainConfig, data: Prepared, layout: Layout, members: range, s
     return Feed(data, layout, config.batch_size, config.buckets, keys, steps=config.stages[stage].steps)
 
 
-def _require_no_model_alone(folder: Path, run: Run) -> None:
+def _learning_data(config: TrainConfig, parts: Parts, folder: Path, callbacks: Callbacks) -> LearningData:
+    """The data as networks learn them; a baseline is computed by one process of a folder at a time."""
+    computes = config.baseline is not None and config.baseline.kind != "columns" and first_process()
+    with alone_in(folder) if computes else nullcontext():
+        return learning_data(
+            parts,
+            config.baseline,
+            folder,
+            given=callbacks.baseline,
+            skip_bad=config.skip_bad,
+            report=callbacks.report if first_process() else lambda line: None,
+        )
+
+
+def _require_no_model(folder: Path) -> None:
     """Raise if there is a model without the checkpoints of its run: a new run would replace it."""
-    if not run.resumed and (folder / MODEL).exists():
+    if (folder / MODEL).exists():
         raise HuefieldError(
             f"{folder / MODEL} exists, but the checkpoints of its run do not: train into another folder with --out, or "
             "move the model away"

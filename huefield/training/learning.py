@@ -17,12 +17,14 @@ from huefield.baselines import (
     as_baseline,
     record_of,
 )
+from huefield.baselines.computing import NO_COLUMNS
 from huefield.baselines.kinds import built
 from huefield.core.structure import Block, Structure, joined
 from huefield.data.dataset import Part, Parts
 from huefield.data.readers.base import Fault
 from huefield.support.errors import HuefieldError
 from huefield.support.pace import NowAndThen
+from huefield.training.inputs import DECISIVE
 from huefield.training.mesh import first_process
 
 RESULTS = "baseline.log"
@@ -73,7 +75,10 @@ def learning_data(
     if isinstance(baseline, ColumnsBaseline):
         found = {name: _with_columns(part, skip_bad, report) for name, part in parts.items()}
     else:
-        found = _computed(baseline, config, parts, folder, skip_bad, report)
+        found = _computed(baseline, parts, folder, skip_bad, report)
+    empty = next((name for name in DECISIVE if not len(found[name])), None)
+    if empty is not None:
+        raise HuefieldError(f"{baseline.title} has no result for any structure for {empty}: is it the right baseline?")
     record = record_of(config, baseline.version, _some_structures(found["train"]))
     data = LearningData(found, record)
     report(_errors_in_words(record.title, data))
@@ -94,14 +99,13 @@ def _baseline(config: BaselineConfig, given: BaselineLike | None) -> AbstractBas
 
 def _computed(
     baseline: AbstractBaseline,
-    config: BaselineConfig,
     parts: Parts,
     folder: Path,
     skip_bad: bool,
     report: Callable[[str], None],
 ) -> dict[str, Part]:
     total, done, due = sum(map(len, parts.values())), 0, NowAndThen(at_once=False)
-    log = ResultLog(folder / RESULTS, config.model_dump_json()) if first_process() else None
+    log = ResultLog(folder / RESULTS, baseline.identity) if first_process() else None
     if log:
         report(f"{len(log)} results of {baseline.title} are taken from {log.path}")
     faults: list[Fault] = []
@@ -136,10 +140,7 @@ def _with_columns(part: Part, skip_bad: bool, report: Callable[[str], None]) -> 
     for block in part.blocks():
         has = np.zeros(len(block), bool) if block.baseline is None else block.baseline.known
         known.append(has)
-        faults += [
-            Fault(block.source, int(block.frames[index]), "it has no baseline_energy and baseline_forces")
-            for index in np.flatnonzero(~has)
-        ]
+        faults += [Fault(block.source, int(block.frames[index]), NO_COLUMNS) for index in np.flatnonzero(~has)]
     _tell_of_faults("the columns of the baseline", faults, skip_bad, report)
     return replace(part, indices=part.indices[np.concatenate(known)])
 

@@ -1,7 +1,6 @@
 """Results of baselines for many structures."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +50,7 @@ def test_failures_are_listed_and_left_out() -> None:
     with BaselineComputer(Counting()) as computer:
         found, faults = computer.attached(block_of(8))
     assert [str(fault) for fault in faults] == [
-        f"some.xyz, frame {frame}: EMT gives an energy or force that is NaN or infinite" for frame in (12, 16)
+        f"some.xyz, frame {frame}: EMT gives an energy, force or stress that is NaN or infinite" for frame in (12, 16)
     ]
     assert len(found) == 6
     np.testing.assert_array_equal(found.frames, [10, 11, 13, 14, 15, 17])
@@ -69,7 +68,7 @@ def test_an_interrupted_computation_is_resumed(tmp_path: Path) -> None:
     with BaselineComputer(again, log=ResultLog(tmp_path / "results", "EMT")) as computer:
         found, faults = computer.attached(block_of(8))
     assert first.computed == 4
-    assert again.computed == 8 - 3  # the failure is tried again
+    assert again.computed == 8 - 3 + 1  # the failure is tried again, and the first result is compared
     assert (len(found), len(faults)) == (6, 2)
     whole = ResultLog(tmp_path / "results", "EMT")
     assert len(whole) == 6
@@ -84,6 +83,18 @@ def _interrupted_after(count: int) -> Callable[[int], None]:
             raise KeyboardInterrupt
 
     return report
+
+
+def test_results_of_another_calculator_of_the_same_name_are_noticed(tmp_path: Path) -> None:
+    structure = block_of(1)[0]
+    log = ResultLog(tmp_path / "results", "EMT")
+    with log.writing():
+        log.add(structure, BaselineResult(1.0, np.zeros((3, 3))))
+    with (
+        pytest.raises(HuefieldError, match=r"results has results of another baseline than EMT: .*Remove the file"),
+        BaselineComputer(emt(), log=ResultLog(tmp_path / "results", "EMT")) as computer,
+    ):
+        computer.attached(block_of(1))
 
 
 def test_a_log_of_another_baseline_is_refused(tmp_path: Path) -> None:
@@ -117,6 +128,14 @@ def test_results_in_a_file_are_kept_if_they_are_those_of_the_baseline() -> None:
     with BaselineComputer(baseline) as computer:
         computer.attached(partly)
     assert baseline.computed == 3 + 1  # three missing ones, and one for comparison
+    last_wrong = block.with_baseline(
+        [*(emt().compute(s) for s in list(block)[:3]), BaselineResult(0.0, np.ones((4, 3)))]
+    )
+    with (
+        pytest.raises(HuefieldError, match="in frame 13, its energy"),
+        BaselineComputer(emt()) as computer,
+    ):
+        computer.attached(last_wrong)
     wrong = [None, BaselineResult(-1.0, np.zeros((5, 3))), None, None]
     with (
         pytest.raises(
@@ -133,5 +152,5 @@ def test_columns_are_all_there_is() -> None:
     with BaselineComputer(ColumnsBaseline("MACE")) as computer:
         found, faults = computer.attached(known)
     assert len(found) == 1
-    assert [str(fault) for fault in faults] == ["some.xyz, frame 11: it has no baseline_energy and baseline_forces"]
-    assert replace(block[0]).baseline is None
+    assert [fault.frame for fault in faults] == [11]
+    assert faults[0].reason.startswith("it has no baseline_energy and baseline_forces (write them with")

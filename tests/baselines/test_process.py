@@ -49,7 +49,7 @@ def test_results_come_back_exactly(springs: ProcessBaseline) -> None:
 
 
 def test_a_process_that_ends_is_an_error_and_is_started_again(springs: ProcessBaseline) -> None:
-    with pytest.raises(BaselineError, match=r"the process of springs ended .*try the command by hand: .*springs.py"):
+    with pytest.raises(BaselineError, match=r"of springs ended \(exit code 3\): try the command by hand: .*springs.py"):
         springs.compute(shaken("He"))
     assert springs.compute(shaken("H2")).energy > 0
 
@@ -62,6 +62,28 @@ def test_failures_of_the_program_are_passed_on(springs: ProcessBaseline) -> None
 def test_an_answer_that_is_no_result_is_shown(springs: ProcessBaseline) -> None:
     with pytest.raises(HuefieldError, match="answered 'hello' instead of a result for 1 atoms"):
         springs.compute(shaken("Ne"))
+    assert springs.compute(shaken("H2")).energy > 0  # and not the answer to the request before
+
+
+def test_answers_belong_to_their_requests_after_an_interruption(
+    springs: ProcessBaseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = shaken("H2", seed=1), shaken("H2", seed=2)
+    expected = springs.compute(second).energy
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as changed:
+        changed.setattr("huefield.baselines.process.result_of", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            springs.compute(first)
+    assert springs.compute(second).energy == expected
+
+
+def test_a_command_is_named_without_its_interpreter() -> None:
+    assert ProcessBaseline("/envs/mace/bin/python serve.py mace:my.model").title == "serve.py mace:my.model"
+    assert ProcessBaseline("server").title == "server"
 
 
 def test_a_command_that_does_not_exist_is_named() -> None:

@@ -62,7 +62,7 @@ def test_a_program_is_corrected_from_training_to_dynamics(waters: Path, command:
 def test_columns_are_written_and_learnt(waters: Path, command: str, tmp_path: Path) -> None:
     columns = tmp_path / "columns.extxyz"
     said = run("data", "baseline", waters, columns, "--baseline-command", command)
-    assert "20 structures with results of python" in said
+    assert "20 structures with results of springs.py" in said
     settings = tmp_path / "run.yaml"
     settings.write_text(to_yaml(config_for(columns)))
     run("train", settings, "--out", tmp_path / "run", "--baseline", "columns")

@@ -80,11 +80,17 @@ def test_results_are_kept_in_the_folder_of_the_run(waters: Path, tmp_path: Path)
     learning_data(parts_of(waters), config, tmp_path, given=Springs())
     assert (tmp_path / RESULTS).read_text().count("\n") == 21
 
-    class Broken(Springs):
-        def calculate(self, *args: Any, **options: Any) -> None:
-            raise RuntimeError("computed again")
+    calls = []
 
-    learning_data(parts_of(waters), config, tmp_path, given=Broken())
+    class Counted(Springs):
+        def calculate(self, *args: Any, **options: Any) -> None:
+            calls.append(1)
+            super().calculate(*args, **options)
+
+    learning_data(parts_of(waters), config, tmp_path, given=AseBaseline(Counted(), "Springs"))
+    assert len(calls) == 1  # one result is compared with those of the file
+    with pytest.raises(HuefieldError, match="results of another baseline than Springs"):
+        learning_data(parts_of(waters), config, tmp_path, given=AseBaseline(EMT(), "Springs"))
 
 
 def test_failures_are_listed_or_left_out(waters: Path, tmp_path: Path) -> None:
@@ -96,7 +102,9 @@ def test_failures_are_listed_or_left_out(waters: Path, tmp_path: Path) -> None:
 
     bad = [i for i, atoms in enumerate(ase.io.read(waters, ":")) if abs(atoms.positions[0, 0]) > 0.1]
     assert 0 < len(bad) < 10
-    parts = {"train": open_part("all", [waters]), "validation": open_part("all", [waters]).share(range(0))}
+    good = next(index for index in range(20) if index not in bad)
+    whole = open_part("all", [waters])
+    parts = {"train": whole, "validation": whole.share(range(good, good + 1))}
     with pytest.raises(
         HuefieldError, match=rf"no result for {len(bad)} structures .*frame {bad[0]}: .*SCF not converg"
     ):
@@ -177,6 +185,10 @@ def test_without_correction_only_the_noise_is_learnt(waters: Path, tmp_path: Pat
             "with vanilla noise would train nothing",
         ),
         ({"baseline": {"kind": "dft"}}, "baseline"),
+        (
+            {"baseline": {"kind": "tblite"}, "references": {"kind": "given", "energies_ev": {"all": {"H": -13.6}}}},
+            "with a baseline its errors are learnt",
+        ),
         ({"baseline": {"kind": "tblite", "method": "PM6"}}, "GFN2-xTB"),
     ],
 )

@@ -165,7 +165,7 @@ class AseReader(FrozenConfig):
             forces=_forces(labels["forces"], len(atoms)) * units.force if "forces" in labels else None,
             stress=self._stress(atoms, labels, units),
             group="" if self.group_key is None else _group(atoms, self.group_key),
-            baseline=_baseline(atoms, self, units),
+            baseline=_baseline(atoms),
         )
 
     def _stress(self, atoms: Atoms, labels: dict[LabelQuantity, Any], units: Units) -> np.ndarray | None:
@@ -232,8 +232,8 @@ def _forces(value: Any, atoms: int) -> np.ndarray:
     return array
 
 
-def _baseline(atoms: Atoms, reader: AseReader, units: Units) -> BaselineResult | None:
-    """The result of a baseline, if the frame has one; all of it is in the units of the labels."""
+def _baseline(atoms: Atoms) -> BaselineResult | None:
+    """The result of a baseline, if the frame has one: always in eV, eV/Å and eV/Å³, in the order of ASE."""
     entries = frame_entries(atoms)
     names = [name for name in (BASELINE_ENERGY, BASELINE_FORCES) if name in entries]
     if not names:
@@ -243,9 +243,12 @@ def _baseline(atoms: Atoms, reader: AseReader, units: Units) -> BaselineResult |
         raise HuefieldError(f"the frame has {names[0]}, but no {other}: a baseline needs both")
     stress = None
     if BASELINE_STRESS in entries:
-        stress = stress_tensor(entries[BASELINE_STRESS], reader.stress_order) * units.stress
+        stress = stress_tensor(entries[BASELINE_STRESS], "ase")
     energy, forces = _energy(entries[BASELINE_ENERGY]), _forces(entries[BASELINE_FORCES], len(atoms))
-    return BaselineResult(energy * units.energy, forces * units.force, stress)
+    found = BaselineResult(energy, forces, stress)
+    if not found.is_finite:
+        raise HuefieldError("a result of the baseline is NaN or infinite")
+    return found
 
 
 def stress_tensor(value: Any, order: str, name: str = "stress") -> np.ndarray:
