@@ -224,7 +224,12 @@ def test_a_run_learns_stresses_and_scores_them(tmp_path: Path) -> None:
     z = error / np.sqrt(voigt(found.stress.variance).ravel())
     assert scores.rzv == pytest.approx(float(z.std()), rel=1e-5)
     table = done.table()
-    assert "stress [eV/Å³]" in table
+    assert "stress [meV/Å³] " in table
+    assert f"{1e3 * scores.mae:8.4f} {1e3 * scores.rmse:8.4f} {scores.nll:8.2f}" in table
+    per_atom = done.scores["validation"].energy_per_atom
+    assert per_atom is not None
+    assert per_atom.rmse == pytest.approx(done.scores["validation"].energy.rmse / 2)
+    assert "energy/atom [meV]" in table
     first, *_, last = (e for e in read_history(tmp_path / "run" / "history.jsonl") if e["event"] == "validation")
     assert np.mean(last["stress_rmse"]) < 0.7 * np.mean(first["stress_rmse"])
 
