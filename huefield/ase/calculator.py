@@ -53,6 +53,7 @@ class Calculator(AseCalculator):
         warn_above: str | float | None = LARGEST_OF_VALIDATION,
         precision: Precision = "float32",
         skin_angstrom: float = SKIN_ANGSTROM,
+        dataset: str | None = None,
     ) -> None:
         """Prepare a model for ASE.
 
@@ -67,11 +68,14 @@ class Calculator(AseCalculator):
                 None for no warnings. A model that does not know its validation data gives no warnings by default.
             precision: precision of the computation; finite differences need ``float64``.
             skin_angstrom: distance beyond the cutoff within which neighbours are searched, so as to search less often.
+            dataset: tag of the data set whose energies to predict, of a model of several data sets; None for its main
+                one.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         if isinstance(uncertainty, bool) or (uncertainty not in ("always", "on_request") and not _counts(uncertainty)):
             raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, not {uncertainty!r}")
-        self.evaluator = Evaluator(open_model(model, dtype=precision), baseline=baseline, skin_angstrom=skin_angstrom)
+        ensemble = open_model(model, dtype=precision, dataset=dataset)
+        self.evaluator = Evaluator(ensemble, baseline=baseline, skin_angstrom=skin_angstrom)
         self.uncertainty = uncertainty
         self._limits = WarningLimits.of(self.evaluator.ensemble, warn_above)
         self._structures = 0
@@ -87,12 +91,13 @@ class Calculator(AseCalculator):
 
     def __repr__(self) -> str:
         """Architecture, members, elements and calibration of the model."""
-        model, count = self.ensemble.members, self.ensemble.num_members
+        model, count, datasets = self.ensemble.members, self.ensemble.num_members, self.ensemble.datasets
+        energies = "" if datasets is None else f"energies of data set {datasets.chosen}, "
         return (
             f"Calculator({type(model.potential).__name__} with {type(model.noise).__name__}, "
             f"{count} member{'s' if count > 1 else ''}, elements {', '.join(model.potential.atomic_config.elements)}, "
             f"{'' if self.ensemble.baseline is None else f'corrects {self.ensemble.baseline.title}, '}"
-            f"{'not ' if self.ensemble.calibration is None else ''}calibrated, {self.evaluator.precision})"
+            f"{energies}{'not ' if self.ensemble.calibration is None else ''}calibrated, {self.evaluator.precision})"
         )
 
     def calculate(

@@ -146,12 +146,12 @@ def baseline(
 
 @app.command()
 def info(
-    path: Annotated[Path, typer.Argument(help="A store, or a file of structures.")],
+    path: Annotated[Path, typer.Argument(help="A store, a file of structures, or the folder of a run.")],
     reader: ReaderOption = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the distributions into this PNG file.")] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Verify all checksums of a store first.")] = False,
 ) -> None:
-    """Describe a store or file: counts, ranges, duplicates, and units that look wrong."""
+    """Describe a store, a file or the data of a run: counts, ranges, duplicates, and units that look wrong."""
     from huefield.data.info import draw_summary, look_into
     from huefield.support.files import replacing
 

@@ -31,6 +31,16 @@ PartOption = Annotated[
     str | None, typer.Option(help="Part of the data, if DATA is the folder of a run: validation, test, ...")
 ]
 
+DatasetOfDataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        metavar="TAG",
+        help="Data set of DATA, for a model of several data sets; by default its main one. Structures of a run have "
+        "their own: those of this data set are used, by default all.",
+    ),
+]
+
 
 class MethodName(StrEnum):
     """Calibration methods."""
@@ -66,6 +76,7 @@ def evaluate(
     members: Annotated[
         bool, typer.Option("--members", help="Write the predictions of each ensemble member, too.")
     ] = False,
+    dataset: DatasetOfDataOption = None,
 ) -> None:
     """Evaluate predictions and their uncertainties: metrics, figures and a report page.
 
@@ -78,7 +89,7 @@ def evaluate(
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
     unused = {"reader": reader, "part": part, "members": members or None, "baseline_command": baseline_command}
-    _refuse(predictions is not None, **unused)
+    _refuse(predictions is not None, **unused, dataset=dataset)
     if predictions:
         found = _read(predictions, reference, keys)
         source = ", ".join(map(str, predictions))
@@ -96,6 +107,7 @@ def evaluate(
                 bins=bins,
                 resamples=resamples,
                 members=members,
+                dataset=dataset,
                 baseline=given_baseline(baseline_command),
                 report=report,
             )
@@ -141,6 +153,7 @@ def calibrate(
         float, typer.Option(help="Share of the structures for the fit of the check; the others are for the comparison.")
     ] = FIT_FRACTION,
     seed: Annotated[int, typer.Option(help="Seed of the random draw of these structures.")] = 0,
+    dataset: DatasetOfDataOption = None,
 ) -> None:
     """Calibrate uncertainties, and compare before and after on structures that were not used for the fit.
 
@@ -149,7 +162,7 @@ def calibrate(
     """
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part, baseline_command=baseline_command)
+    _refuse(predictions is not None, reader=reader, part=part, baseline_command=baseline_command, dataset=dataset)
     method = method or (MethodName.ISOTONIC if predictions else MethodName.COHERENT)
     _refuse(method is not MethodName.ISOTONIC, group_size=group_size)
     if len(predictions or models) != 1:
@@ -158,7 +171,7 @@ def calibrate(
     if predictions:
         _calibrate_predictions(predictions[0], out, method, reference, keys, options)
     else:
-        _calibrate_model(models[0], data, out, method, reader, part, baseline_command, options)
+        _calibrate_model(models[0], data, out, method, reader, part, dataset, baseline_command, options)
 
 
 class _Options(TypedDict):
@@ -174,6 +187,7 @@ def _calibrate_model(
     method: MethodName,
     reader: str | None,
     part: str | None,
+    dataset: str | None,
     baseline_command: str | None,
     options: _Options,
 ) -> None:
@@ -190,6 +204,7 @@ def _calibrate_model(
             method.value,
             part=part,
             reader=chosen,
+            dataset=dataset,
             baseline=given_baseline(baseline_command),
             report=report(source.stem),
             **options,

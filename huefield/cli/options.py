@@ -30,6 +30,14 @@ SETTINGS = "settings"
 """Name of the parameter that receives the settings of a command."""
 
 
+DatasetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TAG", help="Data set whose energies to predict, of a model of several; by default its main one."
+    ),
+]
+
+
 class NoiseKind(StrEnum):
     """Noise models."""
 

@@ -9,6 +9,7 @@ import typer
 
 from huefield.cli.baselines import CommandOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
+from huefield.cli.options import DatasetOption
 from huefield.cli.signals import Interrupted
 
 
@@ -38,6 +39,7 @@ def predict(
         bool, typer.Option("--skip-bad", help="Skip frames that are damaged or have unknown elements.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    dataset: DatasetOption = None,
 ) -> None:
     """Predict energies and forces, with uncertainties, for all structures of a file."""
     from huefield.cli.progress import counting_progress, use_compilation_cache
@@ -54,6 +56,7 @@ def predict(
             members=members,
             skip_bad=skip_bad,
             overwrite=overwrite,
+            dataset=dataset,
             baseline=given_baseline(baseline_command),
             report=report(source.name),
         )

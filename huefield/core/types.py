@@ -181,6 +181,8 @@ class Labels(eqx.Module):
     """∂E/∂ε [eV], the stress times the volume, symmetric; None where no stress is known, so that none is computed."""
     strain_mask: Bool[Array, " S"] | None = None
     """Structures whose stress was observed; None together with ``strain``."""
+    weight: Float[Array, " S"] | None = None
+    """Factor on all terms of a structure in a loss; None for ones."""
 
     def __check_init__(self) -> None:
         if (self.strain is None) != (self.strain_mask is None):

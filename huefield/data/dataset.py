@@ -1,27 +1,37 @@
 """Labelled structures for training, validation and testing, from the files or the data set that a configuration names.
 
-A packed store is read batch by batch; other files are read into memory.
+Packed stores are read batch by batch; other files are read into memory.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from huefield.core.structure import Block, joined
+from huefield.core.structure import TAG, Block, joined
 from huefield.data.bundled.sets import DEFAULT_LEVEL_OF_THEORY, bundled
 from huefield.data.composition import symbol
 from huefield.data.convert import source_info
-from huefield.data.readers.base import UnreadableFileError
-from huefield.data.readers.detect import OnRemark, ReaderConfig, read_blocks
+from huefield.data.readers.detect import OnRemark, ReaderConfig
+from huefield.data.sources import (
+    DataFile,
+    FileEntry,
+    RelativeStructures,
+    SourceList,
+    Structures,
+    open_files,
+    read_through_ase,
+    require_tags,
+    tag_numbers,
+)
 from huefield.data.splits.config import OfficialSplit, SplitConfig, SplitInputs
 from huefield.data.splits.duplicates import block_hashes, pairs_across
 from huefield.data.splits.splits import SplitError
-from huefield.data.store.store import Store, is_store
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
@@ -29,24 +39,6 @@ BLOCK = 4096
 """Structures per block."""
 SHOWN = 3
 """Pairs of frames that a message lists."""
-
-
-@dataclass(frozen=True, eq=False)
-class RelativeStructures:
-    """The structures of a source with labels less the results of their baseline."""
-
-    source: Store | Block
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def block(self, indices: Int[np.ndarray, " n"]) -> Block:
-        """The structures with these numbers, in this order."""
-        return self.source.block(indices).relative_to_baseline()
-
-
-Structures = Store | Block | RelativeStructures
-"""Sources from which structures are taken by their numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +73,27 @@ class Part:
         """Some structures of the part, by their numbers within it."""
         return replace(self, indices=self.indices[numbers.start : numbers.stop])
 
+    @cached_property
+    def _tags(self) -> tuple[tuple[str, ...], Int[np.ndarray, " n"]]:
+        return tag_numbers(self.source, self.indices)
+
+    @property
+    def datasets(self) -> dict[str, int]:
+        """Number of structures of each data set that it has, in the order of the source."""
+        names, numbers = self._tags
+        counts = np.bincount(numbers, minlength=len(names)).tolist()
+        return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+    def of_each_dataset(self, values: Mapping[str, float]) -> Float[np.ndarray, " n"]:
+        """The value of the data set of each structure."""
+        names, numbers = self._tags
+        return np.array([values.get(name, np.nan) for name in names])[numbers]
+
+    def of_dataset(self, tag: str) -> "Part":
+        """Its structures of one data set, none if it has no such set."""
+        names, numbers = self._tags
+        return replace(self, indices=self.indices[numbers == (names.index(tag) if tag in names else -1)])
+
     def at_most(self, count: int | None) -> "Part":
         """At most ``count`` of its structures, drawn at random, always the same ones; None for all."""
         if count is None or count >= len(self):
@@ -110,8 +123,12 @@ class FileData(FrozenConfig):
     """Structures from files or from a packed store."""
 
     kind: Literal["files"] = "files"
-    train: tuple[Path, ...] = Field(min_length=1, description="files, or one store NAME.hues")
-    validation: tuple[Path, ...] = Field(
+    train: tuple[FileEntry, ...] = Field(
+        min_length=1,
+        description="files or stores NAME.hues, as paths, or with the data set that each belongs to, as in "
+        "[{path: a.xyz, tag: pbe}, {path: b.hues, tag: wb97x, weight: 0.5}]",
+    )
+    validation: tuple[FileEntry, ...] = Field(
         (), description="files for validation, with split: null; empty to split the training data"
     )
     allow_shared: bool = Field(
@@ -125,12 +142,11 @@ class FileData(FrozenConfig):
     limits: dict[str, PositiveInt] = Field(
         {}, description="largest number of structures of a part, drawn at random, as in {train: 1000, test: 500}"
     )
+    main: str | None = Field(
+        None, description="tag of the data set whose energies the model predicts by default; null for the first one"
+    )
 
-    @field_validator("reader", mode="before")
-    @classmethod
-    def _read_through_ase(cls, given: Any) -> Any:
-        """Settings of a reader without its kind are those of the reader for most files."""
-        return {"kind": "ase", **given} if isinstance(given, dict) else given
+    _read_through_ase = field_validator("reader", mode="before")(read_through_ase)
 
     @model_validator(mode="after")
     def _one_way_to_validate(self) -> "FileData":
@@ -145,6 +161,36 @@ class FileData(FrozenConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _tags_make_sense(self) -> "FileData":
+        require_tags(self.train_files, self.validation_files)
+        tags = dict.fromkeys(file.dataset for file in self.train_files)
+        if self.main not in (None, *tags):
+            raise HuefieldError(f"main is {self.main!r}, but the data sets are {', '.join(tags)}")
+        return self
+
+    @property
+    def train_files(self) -> tuple[DataFile, ...]:
+        """Files for training, each with its data set and reader."""
+        return tuple(self._entry(each) for each in self.train)
+
+    @property
+    def validation_files(self) -> tuple[DataFile, ...]:
+        """Files for validation, each with its data set and reader."""
+        return tuple(self._entry(each) for each in self.validation)
+
+    @property
+    def datasets(self) -> dict[str, float]:
+        """The weight of each data set; the first one is the main one."""
+        files = (*self.train_files, *self.validation_files)
+        stated = {file.dataset: file.weight for file in files if file.weight is not None}
+        tags = dict.fromkeys([self.main or files[0].dataset, *(file.dataset for file in files)])
+        return {tag: stated.get(tag, 1.0) for tag in tags}
+
+    def _entry(self, given: Path | DataFile) -> DataFile:
+        file = given if isinstance(given, DataFile) else DataFile(path=given)
+        return file if file.reader is not None else file.model_copy(update={"reader": self.reader})
+
     def load(self, on_remark: OnRemark = None) -> Parts:
         """Open or read everything; ``on_remark`` receives remarks of the readers."""
         parts = {name: part.at_most(self.limits.get(name)) for name, part in self._parts(on_remark).items()}
@@ -153,21 +199,24 @@ class FileData(FrozenConfig):
         return parts
 
     def _parts(self, on_remark: OnRemark) -> dict[str, Part]:
-        whole = open_part("train", self.train, self.reader, on_remark)
+        whole = _part_of("train", self.train_files, on_remark)
         if self.split is None:
-            return {"train": whole, "validation": open_part("validation", self.validation, self.reader, on_remark)}
+            return {"train": whole, "validation": _part_of("validation", self.validation_files, on_remark)}
         official = self._official_parts(whole) if isinstance(self.split, OfficialSplit) else None
         split = self.split.make(SplitInputs.from_blocks(whole.blocks(), official))
         return {name: replace(whole, name=name, indices=np.asarray(found)) for name, found in split.parts.items()}
 
     def _official_parts(self, whole: Part) -> list[str] | None:
         """The official part of each structure; None if no file or store has such parts."""
-        infos = [source_info(path, self.reader) for path in self.train]
-        part_of_formula = {formula: part for each in infos for formula, part in each.official_parts.items()}
-        if not part_of_formula:
+        found = [source_info(file.path, file.reader).official_parts for file in self.train_files]
+        if not any(found):
             return None
         groups = (group for block in whole.blocks() for group in block.groups)
-        return [part_of_formula.get(group.partition("/")[0], "") for group in groups]
+        if isinstance(whole.source, SourceList):
+            owners = whole.source.owners(whole.indices)
+        else:
+            found, owners = [{k: v for each in found for k, v in each.items()}], np.zeros(len(whole), np.int64)
+        return [found[owner].get(group.partition("/")[0], "") for group, owner in zip(groups, owners, strict=True)]
 
 
 class BundledData(FrozenConfig):
@@ -183,6 +232,11 @@ class BundledData(FrozenConfig):
         description="seed of another random split into train, validation and test_id of the same sizes; null for the "
         "split that the data come with",
     )
+
+    @property
+    def datasets(self) -> dict[str, float]:
+        """The weight of its only data set."""
+        return {TAG: 1.0}
 
     @model_validator(mode="before")
     @classmethod
@@ -231,27 +285,17 @@ def require_disjoint(train: Part, validation: Part) -> None:
 
 
 def open_part(name: str, paths: Iterable[Path], reader: ReaderConfig | None = None, on_remark: OnRemark = None) -> Part:
-    """All structures of a store, or of files, which are read into memory.
+    """All structures of stores and files; files are read into memory.
 
     Args:
         name: name of the part.
-        paths: files, or one store.
+        paths: files or stores.
         reader: how to read files; None to detect the format of each file.
         on_remark: receives remarks of the readers.
     """
-    paths = list(paths)
-    stores = [path for path in paths if is_store(path)]
-    if stores and len(paths) > 1:
-        raise UnreadableFileError(
-            f"{stores[0]} is a store and cannot be joined with other files: convert all sources into one store with "
-            "`huefield data convert`"
-        )
-    if stores:
-        store = Store.open(stores[0])
-        return Part(name, store, np.arange(len(store)))
-    for path in paths:
-        if not path.exists():
-            raise FileNotFoundError(f"there is no file or store {path}")
-    blocks = [block for path in paths for block in read_blocks(path, reader, on_remark=on_remark)]
-    files = tuple(block.source for block in blocks for _ in range(len(block)))
-    return Part(name, joined(blocks, ", ".join(map(str, paths))), np.arange(len(files)), files)
+    return _part_of(name, [DataFile(path=path, reader=reader) for path in paths], on_remark)
+
+
+def _part_of(name: str, files: Sequence[DataFile], on_remark: OnRemark) -> Part:
+    source, places = open_files(files, on_remark)
+    return Part(name, source, np.arange(len(source)), places)

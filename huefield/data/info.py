@@ -1,16 +1,21 @@
-"""Description of a store or file, as lines and as a figure."""
+"""Description of a store, a file or the data of a run, as lines and as a figure."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from huefield.core.structure import TAG
+from huefield.data.composition import symbol
 from huefield.data.convert import read_any
 from huefield.data.outliers import LabelSizes, Outliers
 from huefield.data.readers.base import Fault, LeftOut, Remark, reader_option
 from huefield.data.readers.detect import ReaderConfig
+from huefield.data.references import AtomicReferences
+from huefield.data.runs import REFERENCES, inputs_folder, is_run, parts_of_run
 from huefield.data.store.store import Store, is_store
 from huefield.data.summary import DataSummary, Distribution, describe, summarise_data
 from huefield.support.errors import HuefieldError
@@ -22,7 +27,7 @@ BINS = 60
 
 @dataclass(frozen=True, eq=False)
 class Info:
-    """Description of a store or file."""
+    """Description of a store, a file or the data of a run."""
 
     path: Path
     store: Store | None
@@ -36,12 +41,17 @@ class Info:
     """Remarks of the reader of a file."""
     outliers: list[Outliers]
     """Impossible and unusual labels."""
+    parts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Number of structures of each data set in each part of the data of a run."""
+    references: AtomicReferences | None = None
+    """Energies of isolated atoms of a run."""
 
     def lines(self) -> list[str]:
         """The lines that ``huefield data info`` prints."""
         lines = describe(self.summary)
         if self.store is not None:
             lines = [*_store_lines(self.store), *lines]
+        lines += _part_lines(self.parts, self.references)
         if self.left_out:
             count, reason = sum(part.count for part in self.left_out), self.left_out[0].reason
             lines.append(f"left out          {count} by the reader: {reason}")
@@ -54,10 +64,10 @@ class Info:
 
 
 def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = False) -> Info:
-    """Describe a store or file in one pass over its structures.
+    """Describe a store, a file or the data of a run in one pass over its structures.
 
     Args:
-        path: a store, or a file that readers know.
+        path: a store, a file that readers know, or the folder of a run.
         reader: how to read a file; None to find out from the file.
         verify: whether to verify all checksums of a store first.
     """
@@ -69,10 +79,27 @@ def look_into(path: Path, reader: ReaderConfig | None = None, *, verify: bool = 
     faults: list[Fault] = []
     left_out: list[LeftOut] = []
     remarks: list[Remark] = []
-    blocks = read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append, on_remark=remarks.append)
+    parts = parts_of_run(path, remarks.append) if store is None and path.is_dir() and is_run(path) else {}
+    blocks = (
+        (block for part in parts.values() for block in part.blocks())
+        if parts
+        else read_any(path, reader, on_fault=faults.append, on_left_out=left_out.append, on_remark=remarks.append)
+    )
     labels = LabelSizes()
     summary = summarise_data(labels.through(blocks), rng=np.random.default_rng(0))
-    return Info(path, store, summary, faults, left_out, remarks, labels.outliers())
+    counts = {name: part.datasets for name, part in parts.items()}
+    references = AtomicReferences.load(inputs_folder(path) / REFERENCES) if parts else None
+    return Info(path, store, summary, faults, left_out, remarks, labels.outliers(), counts, references)
+
+
+def _part_lines(parts: Mapping[str, Mapping[str, int]], references: AtomicReferences | None) -> Iterator[str]:
+    """Structures of each part and data set of a run, and energies of isolated atoms."""
+    for name, counts in parts.items():
+        named = ", ".join(f"{count} of {tag}" for tag, count in counts.items() if tag != TAG)
+        yield f"part {name:13}{sum(counts.values())} structures" + (f": {named}" if named else "")
+    for tag, row in {} if references is None else references.energies_ev.items():
+        whose = "" if tag == TAG else f"{tag}: "
+        yield f"references        {whose}" + ", ".join(f"{symbol(z)} {energy:.4f}" for z, energy in row.items()) + " eV"
 
 
 def _store_lines(store: Store) -> list[str]:

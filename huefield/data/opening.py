@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from ase import Atoms
 
-from huefield.core.structure import joined
+from huefield.core.structure import TAG, joined
 from huefield.data.dataset import Part, open_part
 from huefield.data.readers.ase_files import AseReader
 from huefield.data.readers.base import Remark, reader_option, warn_of
@@ -18,7 +18,7 @@ from huefield.support.errors import HuefieldError
 AtomsOrPaths: TypeAlias = Atoms | Sequence[Atoms] | str | Path | Sequence[str | Path]
 """ASE atoms, or paths of files or stores."""
 DataSource: TypeAlias = Part | AtomsOrPaths
-"""A part of a data set, ASE atoms with labels, files, one store, or the folder of a run."""
+"""A part of a data set, ASE atoms with labels, files or stores, or the folder of a run."""
 IN_MEMORY = "atoms in memory"
 
 
@@ -47,6 +47,15 @@ def open_data(
         return _labelled(part_of_run(paths[0], part or usual_part, remarks.append), remarks)
     _require_none("part", part, f"{paths[0]} is not the folder of a run")
     return _labelled(open_part(", ".join(map(str, paths)), paths, reader, remarks.append), remarks)
+
+
+def of_dataset(part: Part, dataset: str | None) -> Part:
+    """The structures of a data set, if structures name theirs; otherwise all, since they may belong to any."""
+    if dataset is None or set(part.datasets) == {TAG}:
+        return part
+    if dataset not in part.datasets:
+        raise HuefieldError(f"{part.name} has no structure of data set {dataset!r}, but of {', '.join(part.datasets)}")
+    return part.of_dataset(dataset)
 
 
 def atoms_and_paths(data: AtomsOrPaths) -> tuple[list[Atoms], list[str | Path]]:

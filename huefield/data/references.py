@@ -22,7 +22,7 @@ from ase.data import atomic_numbers as number_of_symbol
 from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt8
 from pydantic import Field, ValidationError
 
-from huefield.core.structure import TAG, Block
+from huefield.core.structure import Block
 from huefield.data.composition import element_counts, present_elements, require_packed, runs, symbol
 from huefield.support.checks import require_finite, require_shape
 from huefield.support.config import FrozenConfig, explain
@@ -63,10 +63,10 @@ class EnergyChunk:
         require_finite("energy", np.where(self.has_energy, self.energy, 0.0), hint="mark missing ones with has_energy")
 
     @classmethod
-    def from_block(cls, block: Block, tag: str) -> "EnergyChunk":
-        """The structures of a block, all of one data set."""
+    def from_block(cls, block: Block, tag: str | None = None) -> "EnergyChunk":
+        """The structures of a block, all of one data set; None for the data set of each."""
         alone = isolated_atoms(block.sizes, block.cells, block.pbc)
-        tags = np.full(len(block), tag)
+        tags = _tags_of(block, tag)
         return cls(block.sizes, block.atomic_numbers, block.energy, block.has_energy, alone, tags)
 
     def of(self, tag: str) -> "EnergyChunk":
@@ -76,6 +76,10 @@ class EnergyChunk:
         return EnergyChunk(
             self.sizes[keep], atoms, self.energy[keep], self.has_energy[keep], self.isolated[keep], self.tags[keep]
         )
+
+
+def _tags_of(block: Block, tag: str | None) -> Shaped[np.ndarray, " n"]:
+    return np.array(block.tags, np.str_) if tag is None else np.full(len(block), tag)
 
 
 def isolated_atoms(
@@ -156,9 +160,9 @@ class AtomicReferences:
             offsets[structures] = (counts * energies).sum(1)
         return offsets
 
-    def of_block(self, block: Block, tag: str = TAG) -> Float64[np.ndarray, " n"]:
-        """E₀ of each structure of a block, all of one data set, [eV]."""
-        return self.offsets(block.sizes, block.atomic_numbers, np.full(len(block), tag))
+    def of_block(self, block: Block, tag: str | None = None) -> Float64[np.ndarray, " n"]:
+        """E₀ of each structure of a block, all of one data set, [eV]; None for the data set of each."""
+        return self.offsets(block.sizes, block.atomic_numbers, _tags_of(block, tag))
 
     def save(self, path: str | Path) -> None:
         """Write JSON, atomically."""

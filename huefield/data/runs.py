@@ -6,25 +6,29 @@ from pathlib import Path
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from huefield.core.structure import TAG
 from huefield.data.dataset import DataConfig, FileData, Part, Parts
 from huefield.data.readers.detect import OnRemark
+from huefield.data.sources import DataFile
 from huefield.support.config import explain
 from huefield.support.errors import HuefieldError
 from huefield.support.files import read_json, read_text
 from huefield.support.yamlfile import parse_yaml
 
-CONFIG, DIGESTS = "config.yaml", "digests.json"
+CONFIG, DIGESTS, REFERENCES = "config.yaml", "digests.json", "references.json"
 STRUCTURES = ("structures.hues", "validation.hues")
 """Stores in the folder of a run that keep structures given in memory, for training and for validation."""
 HASHED = ("sizes", "atomic_numbers", "positions", "cells", "pbc", "energy", "has_energy", "forces", "has_forces")
 
 
 def digest(part: Part) -> str:
-    """A hash of all structures and labels."""
+    """A hash of all structures, labels and data sets."""
     hasher = hashlib.sha256()
     for block in part.blocks():
         for name in HASHED:
             hasher.update(np.ascontiguousarray(getattr(block, name)).tobytes())
+        if set(block.tags) != {TAG}:
+            hasher.update("\n".join(block.tags).encode())
     return hasher.hexdigest()
 
 
@@ -51,6 +55,16 @@ def changed_parts(parts: Parts, folder: Path) -> list[str]:
     return [name for name in expected if name not in parts or digest(parts[name]) != expected[name]]
 
 
+def parts_of_run(path: Path, on_remark: OnRemark = None) -> Parts:
+    """All parts of the data of a run, as its configuration names them now.
+
+    Args:
+        path: folder of the run.
+        on_remark: receives remarks of the readers.
+    """
+    return _recorded_data(inputs_folder(path)).load(on_remark)
+
+
 def part_of_run(path: Path, name: str, on_remark: OnRemark = None) -> Part:
     """A part of the data of a run, such as ``validation``, after a check that the data have not changed.
 
@@ -60,7 +74,7 @@ def part_of_run(path: Path, name: str, on_remark: OnRemark = None) -> Part:
         on_remark: receives remarks of the readers.
     """
     folder = inputs_folder(path)
-    parts = _recorded_data(folder).load(on_remark)
+    parts = parts_of_run(path, on_remark)
     if name not in parts:
         raise HuefieldError(f"the data of {path} have no part {name!r}, but {', '.join(parts)}: choose one with --part")
     for changed in changed_parts(parts, folder):
@@ -78,11 +92,14 @@ def relocated(data: DataConfig, folder: Path) -> DataConfig:
     """
     if not isinstance(data, FileData):
         return data
-    found = {name: tuple(_moved(path, folder) for path in getattr(data, name)) for name in ("train", "validation")}
+    found = {name: tuple(_moved(each, folder) for each in getattr(data, name)) for name in ("train", "validation")}
     return data.model_copy(update={**found, "allow_shared": True})
 
 
-def _moved(path: Path, folder: Path) -> Path:
+def _moved(entry: Path | DataFile, folder: Path) -> Path | DataFile:
+    if isinstance(entry, DataFile):
+        return entry.model_copy(update={"path": _moved(entry.path, folder)})
+    path = entry
     here = (place / path.name for place in (folder, folder.parent))
     return next((each for each in here if each.exists()), path) if path.name in STRUCTURES else path
 

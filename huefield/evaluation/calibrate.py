@@ -15,7 +15,7 @@ from huefield.baselines import BaselineLike
 from huefield.core.structure import Block
 from huefield.core.tails import interval_width
 from huefield.data.dataset import Part
-from huefield.data.opening import DataSource, open_data
+from huefield.data.opening import DataSource, of_dataset, open_data
 from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.fits import (
     fit_calibration,
@@ -167,6 +167,7 @@ def calibrate(
     group_size: int | None = None,
     fit_fraction: float = FIT_FRACTION,
     seed: int = 0,
+    dataset: str | None = None,
     baseline: BaselineLike | None = None,
     report: OnProgress = lambda done, total: None,
 ) -> CalibratedModel:
@@ -185,16 +186,18 @@ def calibrate(
         group_size: for isotonic regression, see :meth:`IsotonicCalibration.fit`.
         fit_fraction: share of the structures, drawn at random, for the first fit; the others are for the check.
         seed: seed of the draw.
+        dataset: data set of the structures, for a model of several; None for its main one. Structures of a run have
+            data sets of their own: those of this one are used, or all for None.
         baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the data.
         report: receives the number of predicted structures and the number of all.
     """
-    ensemble = open_model(model)
+    ensemble = open_model(model, dataset=dataset)
     if method == "gamma":
         require_gamma(ensemble)
     structures = open_data(
         _validation(model) if data is None else data, part=part, usual_part="validation", reader=reader
     )
-    structures = with_results(ensemble, structures, baseline, report)
+    structures = with_results(ensemble, of_dataset(structures, dataset), baseline, report)
     plain = ensemble.with_calibration(None)
     before = predict_part(plain, structures, "before", report)
     require_comparable(before)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huefield.baselines import BaselineLike
-from huefield.data.opening import DataSource, open_data
+from huefield.data.opening import DataSource, of_dataset, open_data
 from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
 from huefield.evaluation.report.notebook import evaluations_html
@@ -63,6 +63,7 @@ def evaluate(
     bins: int = BINS,
     resamples: int = RESAMPLES,
     members: bool = False,
+    dataset: str | None = None,
     baseline: BaselineLike | None = None,
     report: Callable[[str], OnProgress] = lambda name: lambda done, total: None,
 ) -> EvaluationResult:
@@ -79,6 +80,8 @@ def evaluate(
         bins: number of bins of reliability diagrams.
         resamples: number of resamples for confidence intervals; zero for none.
         members: whether the written predictions contain those of each ensemble member.
+        dataset: data set of the structures, for models of several; None for the main one of each model. Structures of a
+            run have data sets of their own: those of this one are evaluated, or all for None.
         baseline: the ASE calculator that models correct; None for a built-in one, or for results in the data.
         report: receives the name of a model and returns a function that receives the progress of its predictions.
     """
@@ -87,8 +90,8 @@ def evaluate(
         raise HuefieldError("there is no model to evaluate: the list is empty")
     folder = None if out is None else Path(out)
     with _ready(folder):
-        structures = open_data(data, part=part, usual_part="test", reader=reader)
-        loaded = [open_model(source) for source in sources]
+        structures = of_dataset(open_data(data, part=part, usual_part="test", reader=reader), dataset)
+        loaded = [open_model(source, dataset=dataset) for source in sources]
         found = [
             predict_part(
                 ensemble,

@@ -107,10 +107,11 @@ def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"
 
 
 def _groups(block: Block) -> list[Int[np.ndarray, " m"]]:
-    """Indices of structures by group, composition and, if they are periodic, cell."""
-    found: dict[tuple[str, bytes, bytes], list[int]] = {}
+    """Indices of structures by data set, group, composition and, if they are periodic, cell."""
+    found: dict[tuple[str, str, bytes, bytes], list[int]] = {}
     for index in range(len(block)):
         structure = block[index]
         lattice = np.where(structure.pbc.any(), structure.cell, 0.0).tobytes() + structure.pbc.tobytes()
-        found.setdefault((structure.group, np.sort(structure.atomic_numbers).tobytes(), lattice), []).append(index)
+        atoms = np.sort(structure.atomic_numbers).tobytes()
+        found.setdefault((structure.tag, structure.group, atoms, lattice), []).append(index)
     return [np.array(members, np.int64) for members in found.values()]

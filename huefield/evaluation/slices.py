@@ -1,4 +1,4 @@
-"""Metrics of a model for all data and for slices: elements, force magnitudes, groups of structures."""
+"""Metrics of a model for all data and for slices: data sets, elements, force magnitudes, groups of structures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +19,8 @@ from huefield.predict.predictions import Observed, Predictions
 from huefield.support.defaults import BINS
 from huefield.support.plain import plain_fields
 
+DATASET = "data set"
+"""The kind of slices of data sets."""
 LARGEST_GROUPS = 20
 """Number of groups that are slices of their own; the others form one slice."""
 
@@ -28,7 +30,7 @@ class Slice:
     """Metrics of a part of the data."""
 
     kind: str
-    """Criterion: ``element``, ``force magnitude`` or ``group``."""
+    """Criterion: ``data set``, ``element``, ``force magnitude`` or ``group``."""
     label: str
     energy: PaperMetrics | None
     """Metrics of energies; None for slices of atoms, or without energies."""
@@ -74,6 +76,11 @@ class Evaluation:
         """Fields for JSON, with None in place of NaN."""
         return plain_fields(self)
 
+    @property
+    def datasets(self) -> tuple[Slice, ...]:
+        """The slices of each data set; none if there is only one."""
+        return tuple(each for each in self.breakdown if each.kind == DATASET)
+
 
 def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0, seed: int = 0) -> Evaluation:
     """All metrics of a model's predictions.
@@ -106,7 +113,7 @@ def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0,
 
 
 def breakdown(predictions: Predictions, bins: int = BINS) -> tuple[Slice, ...]:
-    """Metrics by element, by magnitude of the observed force on an atom, and by group.
+    """Metrics by data set, if there are several, by element, by magnitude of the observed force on an atom, by group.
 
     Magnitudes have bins of equal counts. The largest groups are slices of their own; the others form one slice, whose
     label has their number. Without groups in the data there are no such slices.
@@ -207,7 +214,7 @@ def _parts(labels: Integer[np.ndarray, " n"], count: int) -> Iterator[Int[np.nda
 
 def _breakdown(predictions: Predictions, forces: _Forces | None, bins: int) -> tuple[Slice, ...]:
     by_atom = () if forces is None else (*_by_element(forces, bins), *_by_magnitude(forces, bins))
-    return (*by_atom, *_by_group(predictions, forces, bins))
+    return (*_by_dataset(predictions, forces, bins), *by_atom, *_by_group(predictions, forces, bins))
 
 
 def _by_element(forces: _Forces, bins: int) -> Iterator[Slice]:
@@ -224,10 +231,27 @@ def _by_magnitude(forces: _Forces, bins: int) -> Iterator[Slice]:
         yield Slice("force magnitude", label, None, forces.scores(rows, bins))
 
 
+def _by_dataset(predictions: Predictions, forces: _Forces | None, bins: int) -> Iterator[Slice]:
+    labels, part_of_structure = np.unique(np.array(predictions.structures.tags, str), return_inverse=True)
+    if len(labels) > 1:
+        yield from _by_structure(DATASET, labels.tolist(), part_of_structure, predictions, forces, bins)
+
+
 def _by_group(predictions: Predictions, forces: _Forces | None, bins: int) -> Iterator[Slice]:
     labels, part_of_structure = _largest_groups(predictions.structures.groups)
-    if not labels:
-        return
+    if labels:
+        yield from _by_structure("group", labels, part_of_structure, predictions, forces, bins)
+
+
+def _by_structure(
+    kind: str,
+    labels: Sequence[str],
+    part_of_structure: Int[np.ndarray, " n"],
+    predictions: Predictions,
+    forces: _Forces | None,
+    bins: int,
+) -> Iterator[Slice]:
+    """Slices of structures, by the number of the slice of each."""
     none = [None] * len(labels)
     by_forces = none if forces is None else _parts(part_of_structure[forces.structure], len(labels))
     energies, stresses, per_atom = (
@@ -240,7 +264,7 @@ def _by_group(predictions: Predictions, forces: _Forces | None, bins: int) -> It
     )
     for number, (label, atoms) in enumerate(zip(labels, by_forces, strict=True)):
         found = None if forces is None or atoms is None or not len(atoms) else forces.scores(atoms, bins)
-        yield Slice("group", label, energies[number], found, stresses[number], per_atom[number])
+        yield Slice(kind, label, energies[number], found, stresses[number], per_atom[number])
 
 
 def _scores_by_part(

@@ -17,10 +17,11 @@ from jaxtyping import Array, Float, Integer, Key, PyTree
 from huefield.baselines.records import BaselineRecord
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Scaling, mixture
 from huefield.core.lowrank import safe_sqrt
-from huefield.core.structure import Precision, Structure, pack
+from huefield.core.structure import TAG, Block, Precision, Structure, pack
 from huefield.data.batches.batching import make_batch
 from huefield.data.batches.neighbours import most_neighbours
 from huefield.data.batches.shapes import GrowingShapes, grouped
+from huefield.model.datasets import DatasetReferences, Datasets, atom_energies, energy_table
 from huefield.model.differences import EnergyCovariance, EnergyDifference, EnergyTerms
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration, Tails
@@ -67,6 +68,9 @@ class Ensemble(eqx.Module):
     """Calibration of the joint distribution; None if uncalibrated."""
     typical: TypicalUncertainty | None = eqx.field(static=True, default=None)
     """Quantiles of calibrated uncertainties of data like the training data; None where they are not known."""
+    datasets: Datasets | None = eqx.field(static=True, default=None)
+    """Data sets with energies of isolated atoms of their own; ``atom_energies`` are those of the chosen one. None for a
+    model of one data set."""
     baseline: BaselineRecord | None = eqx.field(static=True, default=None)
     """The calculator whose errors the members predict; None for members that predict energies themselves."""
 
@@ -149,8 +153,27 @@ class Ensemble(eqx.Module):
     def with_atom_energies(self, energies_ev: Mapping[int, float]) -> "Ensemble":
         """The ensemble with energies of isolated atoms, by atomic number, which are added to the members' energies."""
         require_finite("energies of isolated atoms", np.array(list(energies_ev.values()), float))
-        pairs = tuple(sorted((int(number), float(energy)) for number, energy in energies_ev.items()))
-        return replace(self, atom_energies=pairs)
+        return replace(self, atom_energies=atom_energies(energies_ev), datasets=None)
+
+    def with_datasets(self, energies_ev: Mapping[str, Mapping[int, float]]) -> "Ensemble":
+        """The ensemble with energies of isolated atoms of each data set, by tag; the first one is chosen."""
+        for tag, energies in energies_ev.items():
+            require_finite(f"energies of isolated atoms of {tag!r}", np.array(list(energies.values()), float))
+        first, *others = energies_ev
+        alone = self.with_atom_energies(energies_ev[first])
+        if not others:
+            return alone
+        found = (DatasetReferences(tag=tag, atom_energies=atom_energies(e)) for tag, e in energies_ev.items())
+        return replace(alone, datasets=Datasets(chosen=first, references=tuple(found)))
+
+    def with_dataset(self, tag: str) -> "Ensemble":
+        """The ensemble with total energies as in this data set, one of those that it was trained on."""
+        if self.datasets is None:
+            raise HuefieldError(
+                f"the model was trained on one data set, and {tag!r} cannot be chosen: leave the data set out"
+            )
+        datasets = self.datasets.choosing(tag)
+        return replace(self, atom_energies=datasets.energies(), datasets=datasets)
 
     def with_baseline(self, baseline: BaselineRecord | None) -> "Ensemble":
         """The ensemble as a correction of a baseline."""
@@ -262,19 +285,33 @@ class Ensemble(eqx.Module):
             energies = mean + np.sqrt(factor) * (energies - mean)
         return isolated_ev + energies
 
-    def isolated_energies(self, numbers: Integer[np.ndarray, " A"]) -> Float[np.ndarray, " A"]:
-        """Energy of the isolated atom [eV] for each of these atomic numbers; zeros where the ensemble has none."""
-        table = np.full(256, np.nan if self.atom_energies else 0.0)
-        for number, energy in self.atom_energies:
-            table[number] = energy
-        found = table[numbers]
+    def isolated_energies(self, numbers: Integer[np.ndarray, " A"], tag: str = TAG) -> Float[np.ndarray, " A"]:
+        """Energy of the isolated atom [eV] for each of these atomic numbers; zeros where the ensemble has none.
+
+        Args:
+            numbers: atomic numbers.
+            tag: data set of the structure; ``TAG`` for the chosen one.
+        """
+        known = self.atom_energies if self.datasets is None else self.datasets.energies(tag)
+        if not known:
+            return np.zeros(len(numbers))
+        found = energy_table(known)[numbers]
         if np.isnan(found).any():
-            known = [number for number, _ in self.atom_energies]
+            place = "" if self.datasets is None else f" in data set {self.datasets.chosen if tag == TAG else tag!r}"
             raise HuefieldError(
-                f"there is no energy of the isolated atom of atomic number {numbers[np.isnan(found)].min()}, only of "
-                f"{known}: give it with with_atom_energies"
+                f"there is no energy of the isolated atom of atomic number {numbers[np.isnan(found)].min()}{place}, "
+                f"only of {[number for number, _ in known]}: give it with with_atom_energies"
             )
         return found
+
+    def isolated_energies_of(self, block: Block) -> Float[np.ndarray, " n"]:
+        """Energy of the isolated atoms of each structure [eV], in the data set of the structure."""
+        tags = set(block.tags) if self.datasets is not None else {TAG}
+        energies = np.zeros(len(block.atomic_numbers))
+        for tag in tags:
+            atoms = slice(None) if len(tags) == 1 else (np.array(block.tags) == tag)[block.owners]
+            energies[atoms] = self.isolated_energies(block.atomic_numbers[atoms], tag)
+        return np.bincount(block.owners, energies, len(block))
 
     def isolated_energies_in(self, graph: Graph) -> Float[np.ndarray, " S"]:
         """Energy of the isolated atoms of each structure [eV]."""
@@ -331,7 +368,8 @@ class Ensemble(eqx.Module):
         found = jax.device_get(_compiled_terms(self, graph))
         of_atoms, white_var, levels, inverse_lengths = (np.asarray(each, float) for each in found)
         index = np.asarray(graph.partition.structure_index)
-        offset = self.isolated_energies_in(graph)
+        offset = np.zeros(graph.partition.num_structures)
+        offset[: len(structures)] = self.isolated_energies_of(pack(list(structures), np.arange(len(structures)), ""))
         if self.baseline is not None:
             offset[: len(structures)] += [s.baseline.energy for s in structures if s.baseline is not None]
         energy = self.total_energies(of_atoms, index, offset)

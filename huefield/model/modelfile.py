@@ -1,6 +1,6 @@
 """Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
-Layout of format versions 1 to 4: a safetensors file whose metadata has
+Layout of format versions 1 to 5: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -10,7 +10,8 @@ Layout of format versions 1 to 4: a safetensors file whose metadata has
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
 ``calibration``    JSON of a joint calibration; coherent ones and tails from version 3, stresses from 4 on
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
-``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; version 4
+``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; from version 4 on
+``datasets``       JSON of :class:`Datasets`, in version 5; ``atom_energies`` are those of the chosen one
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -35,6 +36,7 @@ from pydantic import TypeAdapter, ValidationError
 from huefield import __version__
 from huefield.baselines.records import BaselineRecord
 from huefield.core.structure import Precision
+from huefield.model.datasets import Datasets
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration, Tails
@@ -48,11 +50,12 @@ from huefield.support.trees import named_arrays, with_arrays
 
 T = TypeVar("T")
 FORMAT = "huefield-model"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """The newest version that can be read. Ensembles are written as the oldest version that has everything they have, and
 with the fields of that version alone: programs that know older versions only either read a file, or ask for an upgrade.
 Calibrations need version 2. Coherent ones, tails, local noise and the size of the largest structure need version 3,
-corrections of a baseline and models or calibrations that were fitted to stresses version 4."""
+corrections of a baseline and models or calibrations that were fitted to stresses version 4, and several data sets
+version 5."""
 SINCE_VERSION_3 = ("kind", "tails", "most_atoms")
 """Fields of calibrations and of typical uncertainties that older versions do not know."""
 STRAIN_REST = "log_strain_rest"
@@ -105,6 +108,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
             metadata[name] = entry.model_dump_json(exclude=_unknown_fields(int(metadata["format_version"])))
     if ensemble.baseline is not None:
         metadata["baseline"] = ensemble.baseline.model_dump_json()
+    if ensemble.datasets is not None:
+        metadata["datasets"] = ensemble.datasets.model_dump_json()
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
@@ -120,6 +125,8 @@ def _unknown_fields(version: int) -> dict[str, Any]:
 
 def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
+    if ensemble.datasets is not None:
+        return "5"
     calibration = ensemble.calibration
     stressed = isinstance(calibration, CoherentCalibration) and calibration.stress_diagonal is not None
     if ensemble.baseline is not None or stressed or ensemble.members.log_strain_rest is not None:
@@ -172,18 +179,29 @@ def load(
         raise ModelFileError(str(error)) from error
     ensemble = Ensemble(_filled(path, skeleton, tensors, dtype))
     ensemble = ensemble.with_atom_energies(_atom_energies(path, metadata.get("atom_energies", "[]")))
+    ensemble = _with_datasets(ensemble, _entry(path, metadata, "datasets", Datasets.model_validate_json))
     ensemble = ensemble.with_calibration(_entry(path, metadata, "calibration", _CALIBRATION.validate_json))
     ensemble = ensemble.with_baseline(_entry(path, metadata, "baseline", _BASELINE.validate_json))
     return ensemble.with_typical(_entry(path, metadata, "typical", _TYPICAL.validate_json))
 
 
-def open_model(model: ModelSource, *, dtype: Precision | None = None) -> Ensemble:
+def _with_datasets(ensemble: Ensemble, datasets: Datasets | None) -> Ensemble:
+    return ensemble if datasets is None else replace(ensemble, atom_energies=datasets.energies(), datasets=datasets)
+
+
+def open_model(model: ModelSource, *, dtype: Precision | None = None, dataset: str | None = None) -> Ensemble:
     """The ensemble of a model.
 
     Args:
         model: an ensemble, a model file, or an object with an ``ensemble``, such as the result of ``huefield.train``.
         dtype: precision of the parameters; None for that of the model.
+        dataset: tag of the data set whose energies to predict; None for the one that the model has chosen.
     """
+    ensemble = _opened(model, dtype)
+    return ensemble if dataset is None else ensemble.with_dataset(dataset)
+
+
+def _opened(model: ModelSource, dtype: Precision | None) -> Ensemble:
     if isinstance(model, str | Path):
         return load(model, dtype=dtype)
     ensemble = model if isinstance(model, Ensemble) else getattr(model, "ensemble", None)

@@ -292,12 +292,10 @@ def batches_of(data: Prepared, shapes: GrowingShapes) -> Iterator[tuple[Int[np.n
 
 
 def _prepared(ensemble: Ensemble, block: Block) -> Prepared:
-    def isolated(some: Block) -> Float[np.ndarray, " n"]:
-        return np.bincount(some.owners, ensemble.isolated_energies(some.atomic_numbers), len(some))
-
     learnt = block if ensemble.baseline is None else block.relative_to_baseline()
     part = Part(block.source, learnt, np.arange(len(block)))
-    return Prepared.of(part, ensemble.members.potential.atomic_config.cutoff_angstrom, isolated)
+    cutoff_angstrom = ensemble.members.potential.atomic_config.cutoff_angstrom
+    return Prepared.of(part, cutoff_angstrom, ensemble.isolated_energies_of)
 
 
 def _with_known_elements(part: Part, elements: KnownElements) -> tuple[Part, dict[str, int]]:
@@ -305,7 +303,7 @@ def _with_known_elements(part: Part, elements: KnownElements) -> tuple[Part, dic
     fit = [np.zeros(0, bool)]
     strange: set[int] = set()
     for block in part.blocks():
-        unknown = elements.unknown(block.atomic_numbers)
+        unknown = elements.unknown_in(block)
         strange |= set(block.atomic_numbers[unknown].tolist())
         fit.append(np.bincount(block.owners, unknown, len(block)) == 0)
     keep = np.concatenate(fit)
@@ -319,7 +317,7 @@ def _with_known_elements(part: Part, elements: KnownElements) -> tuple[Part, dic
 
 def _skipping_unknown(block: Block, elements: KnownElements, skip: Callable[[Fault], None]) -> Iterator[Block]:
     """The structures that the model was trained for."""
-    unknown = elements.unknown(block.atomic_numbers)
+    unknown = elements.unknown_in(block)
     bad, starts = np.unique(block.owners[unknown]), block.starts
     for index in bad:
         atoms = slice(starts[index], starts[index + 1])

@@ -200,7 +200,7 @@ class Evaluator:
     def _require_sense(self, structure: Structure) -> None:
         if not len(structure):
             raise HuefieldError("the structure has no atoms: give at least one")
-        unknown = self._elements.unknown(structure.atomic_numbers)
+        unknown = self._elements.unknown(structure.atomic_numbers, structure.tag)
         if unknown.any():
             complaint = self._elements.complaint(structure.atomic_numbers[unknown].tolist())
             raise HuefieldError(
@@ -213,9 +213,10 @@ class Evaluator:
 
     def _isolated(self, structure: Structure) -> Float[np.ndarray, " 1"]:
         """Energy of the isolated atoms [eV]; composition changes seldom, so that the sum is kept."""
-        numbers = structure.atomic_numbers.tobytes()
-        if numbers != self._summed[0]:
-            self._summed = numbers, self.ensemble.isolated_energies(structure.atomic_numbers).sum(keepdims=True)
+        atoms = structure.atomic_numbers.tobytes() + structure.tag.encode()
+        if atoms != self._summed[0]:
+            energies = self.ensemble.isolated_energies(structure.atomic_numbers, structure.tag)
+            self._summed = atoms, energies.sum(keepdims=True)
         return self._summed[1]
 
 

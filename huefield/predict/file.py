@@ -51,6 +51,7 @@ def predict_file(
     members: bool = False,
     skip_bad: bool = False,
     overwrite: bool = False,
+    dataset: str | None = None,
     baseline: BaselineLike | None = None,
     report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> PredictedFile:
@@ -67,12 +68,13 @@ def predict_file(
         members: whether to write the mean of each member.
         skip_bad: whether to skip frames that are damaged or that the model cannot predict, instead of raising.
         overwrite: whether a file at ``out`` is replaced.
+        dataset: tag of the data set whose energies to predict; None for the main one of the model.
         baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the source.
         report: called with the number of structures done, and the number of all if it is known.
     """
     source, target = Path(source), Path(out)
     _require_free(source, target, overwrite)
-    ensemble = open_model(model)
+    ensemble = open_model(model, dataset=dataset)
     skipped: dict[str, Skipped] = {}
 
     def skip(fault: Fault) -> None:

@@ -1,6 +1,7 @@
 """Assemble members that were trained one by one."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -56,7 +57,7 @@ def assemble(
                 parts, config.baseline, folders[0], given=baseline, skip_bad=config.skip_bad, report=report
             )
             references = references_for(config, data.learnt("train"), candidates.best)
-            validation = prepare(data.learnt("validation"), cutoff_of(config), references)
+            validation = prepare(data.learnt("validation"), cutoff_of(config), references, config.data.datasets)
             return conclude(candidates, validation, data.parts, config, folder, report)
 
 
@@ -82,18 +83,32 @@ def _joined(paths: list[Path]) -> Ensemble:
             )
         if _without_probes(one.baseline) != _without_probes(first.baseline):
             raise HuefieldError(f"{path} and {paths[0]} correct different baselines: assemble models of one baseline")
-        ours, theirs = dict(first.atom_energies), dict(one.atom_energies)
-        if ours.keys() != theirs.keys() or any(abs(ours[number] - theirs[number]) > SAME_EV for number in ours):
+        ours, theirs = _references(first), _references(one)
+        if ours.keys() != theirs.keys() or any(abs(ours[key] - theirs[key]) > SAME_EV for key in ours):
             raise HuefieldError(
-                f"{path} has other energies of isolated atoms than {paths[0]} ({theirs} and {ours} eV by "
-                "atomic number): it was trained on other data. Give all members the same with references: {kind: given}"
+                f"{path} has other energies of isolated atoms than {paths[0]} ({_text(one)} and {_text(first)}): it "
+                "was trained on other data. Give all members the same with references: {kind: given}"
             )
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
-    return ensemble.with_atom_energies(dict(first.atom_energies)).with_baseline(first.baseline)
+    return replace(ensemble, atom_energies=first.atom_energies, datasets=first.datasets, baseline=first.baseline)
 
 
 def _without_probes(record: BaselineRecord | None) -> object:
     return None if record is None else record.config
+
+
+def _references(ensemble: Ensemble) -> dict[tuple[str, int], float]:
+    """Energies of isolated atoms by data set and atomic number."""
+    if ensemble.datasets is None:
+        return {("", number): energy for number, energy in ensemble.atom_energies}
+    return {(each.tag, number): e for each in ensemble.datasets.references for number, e in each.atom_energies}
+
+
+def _text(ensemble: Ensemble) -> str:
+    """Energies of isolated atoms, for a message."""
+    if ensemble.datasets is None:
+        return f"{dict(ensemble.atom_energies)} eV by atomic number"
+    return ", ".join(f"{each.tag}: {dict(each.atom_energies)}" for each in ensemble.datasets.references)
 
 
 def _candidates(folders: list[Path], config: TrainConfig) -> Candidates:

@@ -36,12 +36,34 @@ def require_trainable(parts: Parts, remarks: Sequence[Remark] = ()) -> None:
             raise HuefieldError(f"no structure for {name} has an energy or forces{others or ': are they in the file?'}")
     if not any(block.has_energy.any() for block in parts["train"].blocks()):
         raise HuefieldError(f"no structure for training has an energy, so that energies cannot be learnt{others}")
+    _require_all_datasets(parts)
     unknown = _unknown_elements(parts)
     if "validation" in unknown:
         raise HuefieldError(
             f"the part 'validation' has {unknown['validation']}, but the training data have only "
             f"{', '.join(parts['train'].elements())}: remove such structures, or add some to the training data"
         )
+
+
+def _require_all_datasets(parts: Parts) -> None:
+    """Raise unless each data set has structures for training and validation, with the same elements."""
+    train, validation = parts["train"], parts["validation"]
+    if len({**train.datasets, **validation.datasets}) < 2:
+        return
+    for tag in {**train.datasets, **validation.datasets}:
+        empty = next((part.name for part in (train, validation) if tag not in part.datasets), None)
+        if empty is not None:
+            raise HuefieldError(
+                f"there are no structures of data set {tag!r} for {empty}: split at random, which splits each data "
+                "set, or change the seed or the limits"
+            )
+        known = train.of_dataset(tag).elements()
+        unknown = [each for each in validation.of_dataset(tag).elements() if each not in known]
+        if unknown:
+            raise HuefieldError(
+                f"data set {tag!r} has {', '.join(unknown)} for validation, but only {', '.join(known)} for training, "
+                "so that it has no reference energies for them: add such structures, or change the seed of the split"
+            )
 
 
 def _unknown_elements(parts: Parts) -> dict[str, str]:
@@ -67,12 +89,22 @@ def overview(parts: Parts, references: AtomicReferences, members: range, total: 
         f"{counts['train']} structures of {', '.join(train.elements())} for training, {counts['validation']} for "
         f"validation; {who}"
     )
-    if references.underdetermined:
-        yield (
-            "warning: the compositions of the training data do not determine the energies of isolated atoms, so that "
-            "energies of other compositions will be wrong; references: {kind: isolated_atoms} takes them from isolated "
-            "atoms in the training data"
+    several = len(train.datasets) > 1
+    if several:
+        yield "data sets: " + ", ".join(
+            f"{tag} ({count} + {parts['validation'].datasets.get(tag, 0)} structures)"
+            for tag, count in train.datasets.items()
         )
+    if references.underdetermined:
+        which = f" in {', '.join(references.underdetermined)}" if several else ""
+        yield (
+            f"warning: the compositions of the training data{which} do not determine the energies of isolated atoms, "
+            "so that energies of other compositions will be wrong; references: {kind: isolated_atoms} takes them from "
+            "isolated atoms in the training data"
+        )
+    for tag in train.datasets if several else ():
+        if not any(block.has_energy.any() for block in train.of_dataset(tag).blocks()):
+            yield f"warning: data set {tag!r} has no energies: only forces are learnt from it"
     if not any(block.has_forces.any() for block in train.blocks()):
         yield "warning: no structure for training has forces; they are learnt from energies alone"
     for name, elements in _unknown_elements(parts).items():
@@ -101,13 +133,27 @@ def label_warnings(parts: Parts, data: DataConfig | None = None, *, resumed: boo
         resumed: whether training has begun already: nothing stops it then.
     """
     files = data if isinstance(data, FileData) else None
-    units_stated = files is not None and getattr(files.reader, "energy_unit", None) is not None
     allowed = resumed or (files is not None and files.allow_labels)
-    for name in DECISIVE:
-        for finding in _findings(name, parts[name], units_stated=units_stated):
+    stated = {
+        file.dataset
+        for file in (() if files is None else (*files.train_files, *files.validation_files))
+        if getattr(file.reader, "energy_unit", None) is not None
+    }
+    for tag, title, part in _by_dataset(parts):
+        for finding in _findings(title, part, units_stated=tag in stated):
             if finding.certain and not allowed:
                 raise HuefieldError(f"{finding.text}. {finding.cure}; if they are right, set data.allow_labels=true")
             yield f"warning: {finding.text}"
+
+
+def _by_dataset(parts: Parts) -> Iterator[tuple[str, str, Part]]:
+    """The data sets of each decisive part: tag, title for messages, structures."""
+    for name in DECISIVE:
+        datasets = parts[name].datasets
+        if len(datasets) == 1:
+            yield next(iter(datasets)), name, parts[name]
+        else:
+            yield from ((tag, f"{name} ({tag})", parts[name].of_dataset(tag)) for tag in datasets)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ them. It follows from sizes that every process knows, so processes need not comm
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from huefield.data.batches.batching import Batch, BatchOrder, Place, choose_shapes, slot_buckets
 from huefield.data.batches.prepared import Prepared
@@ -20,12 +21,28 @@ MANY_STEPS = 5000
 """Number of steps from which a second program for batches of usual size pays: its steps can take half the time."""
 
 
-def prepare(part: Part, cutoff_angstrom: float, references: AtomicReferences) -> Prepared:
-    """Prepare a part of the data; each process of a job counts neighbours in its share and sends them to the others."""
+def prepare(
+    part: Part, cutoff_angstrom: float, references: AtomicReferences, weights: Mapping[str, float] = {}
+) -> Prepared:
+    """Prepare a part of the data; each process of a job counts neighbours in its share and sends them to the others.
+
+    Args:
+        part: the structures.
+        cutoff_angstrom: pairs closer than this are neighbours.
+        references: energies of isolated atoms of each data set.
+        weights: of data sets in the loss, where they differ from 1.
+    """
     own = Prepared.of(part.share(own_share(len(part))), cutoff_angstrom, references.of_block)
     stressed = np.zeros(len(own), bool) if own.stressed is None else own.stressed
     columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets, stressed))
-    return Prepared(part, cutoff_angstrom, *columns)
+    return replace(Prepared(part, cutoff_angstrom, *columns), weights=_weights_of(part, weights))
+
+
+def _weights_of(part: Part, weights: Mapping[str, float]) -> Float[np.ndarray, " n"] | None:
+    """Weight of each structure; None if all are 1, so that nothing is computed with them."""
+    if all(weight == 1.0 for weight in weights.values()):
+        return None
+    return part.of_each_dataset({tag: weights.get(tag, 1.0) for tag in part.datasets})
 
 
 class AbstractFeed(ABC):

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.references import AtomicReferences
 from huefield.model.ensemble import Ensemble, build_members
@@ -38,14 +37,14 @@ def initial_ensemble(
     config: TrainConfig, members: range, references: AtomicReferences, data: Prepared, saved: Ensemble | None
 ) -> Ensemble:
     """The ensemble before training: random weights, or a saved model."""
-    energies = references.energies_ev[TAG]
     if saved is not None:
-        return _with_strain_rest(transferred(saved, config.model, members), config, data).with_atom_energies(energies)
+        taught = _with_strain_rest(transferred(saved, config.model, members), config, data)
+        return taught.with_datasets(references.energies_ev)
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
     scale = force_scale(data)
     built = build_members(config.model, keys)
     scaled = eqx.filter_vmap(lambda m: replace(m, potential=m.potential.with_energy_scale(scale)))(built)
-    return _with_strain_rest(Ensemble(scaled), config, data).with_atom_energies(energies)
+    return _with_strain_rest(Ensemble(scaled), config, data).with_datasets(references.energies_ev)
 
 
 def _with_strain_rest(ensemble: Ensemble, config: TrainConfig, data: Prepared) -> Ensemble:

@@ -7,7 +7,7 @@ from typing import Any
 
 from huefield.data.dataset import Part, Parts
 from huefield.data.references import AtomicReferences
-from huefield.data.runs import CONFIG, DIGESTS, changed_parts, inputs_folder, relocated
+from huefield.data.runs import CONFIG, DIGESTS, REFERENCES, changed_parts, inputs_folder, relocated
 from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 from huefield.support.files import read_text, write_bytes
@@ -35,7 +35,7 @@ def write_inputs(
 ) -> None:
     """Record the inputs in the folder of a run."""
     write_bytes(folder / CONFIG, to_yaml(config).encode())
-    references.save(folder / "references.json")
+    references.save(folder / REFERENCES)
     indices = {name: part.indices.tolist() for name, part in parts.items()}
     write_bytes(folder / "split.json", json.dumps(indices).encode())
     write_bytes(folder / DIGESTS, (json.dumps(digests, indent=1) + "\n").encode())

@@ -26,12 +26,11 @@ from typing import Any
 import jax
 
 from huefield.baselines import BaselineLike
-from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.dataset import Part, Parts
 from huefield.data.opening import AtomsOrPaths
 from huefield.data.readers.base import MixedLabelsError, Remark, reader_of_training
-from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences
+from huefield.data.references import AtomicReferences
 from huefield.data.runs import CONFIG, digest
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
@@ -48,6 +47,7 @@ from huefield.training.learning import learning_data
 from huefield.training.mesh import Layout, first_process
 from huefield.training.outcome import MODEL, Candidates, Trained, conclude
 from huefield.training.progress import run_progress
+from huefield.training.references import references_of
 from huefield.training.reports import OnTrainingEvent
 from huefield.training.request import ConfigLike, DataLike, Overrides, baseline_of, resolved, run_folder
 from huefield.training.run import Run
@@ -154,7 +154,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
         parts, config.baseline, folder, given=callbacks.baseline, skip_bad=config.skip_bad, report=told
     )
     references = references_for(config, data.learnt("train"), saved)
-    prepared = {name: prepare(data.learnt(name), cutoff, references) for name in DECISIVE}
+    prepared = {name: prepare(data.learnt(name), cutoff, references, config.data.datasets) for name in DECISIVE}
     warnings = (f"warning: {remark.advised(reader_of_training)}" for remark in remarks)
     doubts = label_warnings(parts, config.data, resumed=bool(checkpoints_in(folder / CHECKPOINTS)))
     for line in (*overview(parts, references, members, config.members), *warnings, *doubts):
@@ -219,15 +219,8 @@ def loop_settings(config: TrainConfig) -> LoopSettings:
 
 
 def references_for(config: TrainConfig, part: Part, saved: Ensemble | None) -> AtomicReferences:
-    """Energies of isolated atoms: those of the saved model, if any, since its mean was trained with them subtracted."""
-    if saved is not None and saved.atom_energies:
-        return AtomicReferences({TAG: dict(saved.atom_energies)})
-    if isinstance(config.references, GivenReferences):
-        given = list(config.references.energies_ev.values())
-        if len(given) != 1:
-            raise HuefieldError(f"references must have one data set, but have {list(config.references.energies_ev)}")
-        return AtomicReferences.from_symbols({TAG: given[0]})
-    return config.references.make(EnergyChunk.from_block(block, TAG) for block in part.blocks())
+    """Energies of isolated atoms of each data set, the main one first."""
+    return references_of(config.references, next(iter(config.data.datasets)), part, saved)
 
 
 def cutoff_of(config: TrainConfig) -> float:

@@ -112,6 +112,15 @@ def weighted(
     return EnergyForces(energy_weight * terms.energy, force_weight * terms.forces, strain)
 
 
+def weighted_by_dataset(terms: EnergyForces, labels: Labels, partition: Partition) -> EnergyForces:
+    """Terms times the weight of their structure, that of its data set; averages divide by numbers without weights."""
+    weight = labels.weight
+    if weight is None:
+        return terms
+    strain = None if terms.strain is None else weight[:, None, None] * terms.strain
+    return EnergyForces(weight * terms.energy, partition.spread(weight)[:, None] * terms.forces, strain)
+
+
 def _marginal_terms(
     distribution: Gaussian, labels: Labels, nll: Callable[[Float[Array, "*n"], Float[Array, "*n"]], Array]
 ) -> EnergyForces:

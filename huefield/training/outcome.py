@@ -8,6 +8,7 @@ ensemble as a whole is then better, in mean and in variance, with the last param
 
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
+from huefield.core.structure import TAG
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes
 from huefield.data.dataset import Part, Parts
@@ -109,7 +111,8 @@ class Trained:
     model: Path
     """The model file."""
     scores: dict[str, EnsembleScores]
-    """Metrics on each part of the data except the one for training."""
+    """Metrics on each part of the data except the one for training; of several data sets, also on each, by
+    ``part/tag``."""
     validation: Part | None = None
     """The validation data; None for members that were assembled without data."""
 
@@ -121,14 +124,15 @@ class Trained:
     def table(self) -> str:
         """Metrics of energies, force components and stresses, a line for each part of the data that has them."""
         lines = []
+        width = max([16, *map(len, self.scores)])
         for quantity, title, scale in TABULATED:
             if not any(getattr(scores, quantity) for scores in self.scores.values()):
                 continue
-            lines.append(title.ljust(16) + f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}")
+            lines.append(title.ljust(width) + f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}")
             for name, scores in self.scores.items():
                 if (e := getattr(scores, quantity)) is not None:
                     mae, rmse, rmv = (scale * each for each in (e.mae, e.rmse, e.rmv))
-                    lines.append(f"{name:>16} {mae:8.4f} {rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {rmv:8.4f}")
+                    lines.append(f"{name:>{width}} {mae:8.4f} {rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {rmv:8.4f}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -186,7 +190,7 @@ def conclude(
 
 
 def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScores], TypicalUncertainty | None]:
-    """Metrics on each part that has structures, and the uncertainties that are typical of the validation data.
+    """Metrics on each part that has structures and on its data sets, and the uncertainties typical of validation data.
 
     Structures with unknown elements are skipped. Only errors and uncertainties are kept in memory, not the structures.
     """
@@ -195,11 +199,19 @@ def evaluated(ensemble: Ensemble, parts: Parts) -> tuple[dict[str, EnsembleScore
     errors: dict[str, list[Errors]] = {}
     typical: list[Deviations] = []
     for name, found in predict_parts(ensemble, parts, "ensemble"):
-        errors.setdefault(name, []).append(Errors.of(found))
+        for row, some in by_dataset(name, found) if ensemble.datasets is not None else [(name, found)]:
+            errors.setdefault(row, []).append(Errors.of(some))
         deviations = deviations_of(found) if name == "validation" else None
         typical += [] if deviations is None else [deviations]
-    scores = {name: EnsembleScores.of(*blocks) for name, blocks in errors.items()}
+    scores = {row: EnsembleScores.of(*blocks) for row, blocks in errors.items()}
     return scores, TypicalUncertainty.of(typical, "validation data") if typical else None
+
+
+def by_dataset(name: str, found: Predictions) -> Iterator[tuple[str, Predictions]]:
+    """Predictions of a part, and those of each of its named data sets as ``part/tag``."""
+    yield name, found
+    for tag in sorted(set(found.structures.tags) - {TAG}):
+        yield f"{name}/{tag}", found.select(np.array(found.structures.tags) == tag)
 
 
 def select(candidates: Candidates, validation: Prepared, stage: AbstractStage, report: OnTrainingEvent) -> Ensemble:

@@ -191,7 +191,7 @@ def _lines(model: BaseModel, indent: str, said: frozenset[str] = frozenset()) ->
         if isinstance(value, BaseModel):
             yield f"{indent}{name}:"
             yield from _lines(value, indent + "  ")
-        elif isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+        elif isinstance(value, tuple) and value and hasattr(value[0], "kind"):
             yield f"{indent}{name}:"
             seen: frozenset[str] = frozenset()
             for entry in value:

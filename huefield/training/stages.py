@@ -70,6 +70,7 @@ class AbstractStage(FrozenConfig, ABC):
 
     def _reduced(self, terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Averages:
         terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight, self.stress_weight)
+        terms = likelihoods.weighted_by_dataset(terms, labels, distribution.partition)
         if self.reduction == "averages":
             return likelihoods.average_of_averages(terms, labels)
         return likelihoods.structure_mean(terms, labels, distribution.partition)
@@ -193,6 +194,7 @@ class NLLStage(AbstractNoiseStage):
         labels = self.used(labels)
         if self.joint:
             joint = likelihoods.joint_nll(distribution, labels, self.degrees_of_freedom)
+            joint = joint if labels.weight is None else labels.weight * joint
             return likelihoods.observed_mean(joint, labels, distribution.partition)
         terms = likelihoods.marginal_nll(distribution, labels, self.degrees_of_freedom)
         return self._reduced(terms, labels, distribution)

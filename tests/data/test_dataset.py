@@ -7,7 +7,6 @@ import pytest
 
 from huefield.data.convert import convert
 from huefield.data.dataset import BundledData, FileData, open_part
-from huefield.data.readers.base import UnreadableFileError
 from huefield.data.splits.splits import SplitError
 from tests.data.readers.test_detect import real_file
 from tests.data.readers.test_transition1x import make
@@ -48,8 +47,6 @@ def test_a_store_is_read_as_the_files_it_was_made_of(files: tuple[Path, Path], t
         np.testing.assert_allclose(a.forces, b.forces, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(a.energy, b.energy, rtol=1e-12)
     assert whole.where(7) == f"frame 7 of {store}"
-    with pytest.raises(UnreadableFileError, match="cannot be joined with other files"):
-        open_part("train", [store, files[0]])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -50,6 +50,15 @@ def test_pairs_are_those_of_groups_with_energies(model: Ensemble, waters: Block)
     assert (found.independent > 0).all()
 
 
+def test_structures_of_two_data_sets_are_no_pair(waters: Block) -> None:
+    """Their true energies are those of two methods."""
+    tags = tuple("ab"[index % 2] for index in range(len(waters)))
+    drawn = drawn_pairs(replace(waters, tags=tags), np.random.default_rng(0))
+    assert len(drawn)
+    assert all(tags[first] == tags[second] for first, second in drawn.tolist())
+    assert any(tags[first] != tags[second] for first, second in drawn_pairs(waters, np.random.default_rng(0)).tolist())
+
+
 def test_crystals_are_compared_in_one_cell(waters: Block) -> None:
     """Energies of cells of different shape have no common error; boxes around molecules do not matter."""
     cells = np.tile(9 * np.eye(3), (64, 1, 1))

@@ -85,6 +85,22 @@ def test_groups_have_energies_and_forces(predictions: Predictions) -> None:
         _same(part.energy, paper_metrics(error[chosen], predictions.energy.variance[chosen], 10))
 
 
+def test_data_sets_come_first_and_have_energies_and_forces(predictions: Predictions) -> None:
+    assert all(part.kind != "data set" for part in breakdown(predictions))
+    tags = np.array(["b", "a", "a"] * 20)
+    tagged = replace(predictions, structures=replace(predictions.structures, tags=tuple(tags.tolist())))
+    parts = breakdown(tagged)[:2]
+    assert [(part.kind, part.label) for part in parts] == [("data set", "a"), ("data set", "b")]
+    for part in parts:
+        of_set = tags == part.label
+        atoms = predictions.atoms_observed & of_set[predictions.structures.owners]
+        _same(part.forces, _forces(predictions, atoms))
+        found = predictions.observed_energies()
+        assert found is not None
+        rows = of_set[found.structure]
+        _same(part.energy, paper_metrics(found.error[rows], found.variance[rows], 10))
+
+
 def test_small_groups_are_taken_together() -> None:
     groups = tuple(f"large {i:02}" for i in range(20)) * 2 + tuple(f"small {i}" for i in range(5))
     found = _predictions(groups)

@@ -7,7 +7,9 @@ import json
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 
 from huefield import Ensemble, ForceField, save
 from huefield.baselines import BaselineRecord
@@ -17,7 +19,8 @@ from huefield.model import CoherentCalibration, EnergyForcesCalibration, Isotoni
 FOLDER = Path(__file__).parent
 POTENTIAL = {"kind": "mlp", "width": 4, "depth": 1}
 COLORED = {"kind": "colored", "gamma": "atom", "channels": 2}
-NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}, "4": {"kind": "local"}}
+NOISES = {"1": COLORED, "2": COLORED, "3": {"kind": "local"}, "4": {"kind": "local"}, "5": {"kind": "local"}}
+DATASETS = {"5": {"pbe": {1: -13.6}, "wb97x": {1: -13.5}}}
 CALIBRATIONS = {
     "1": None,
     "2": EnergyForcesCalibration(
@@ -28,6 +31,7 @@ CALIBRATIONS = {
         noise=2.5, energy_diagonal=3.0, force_diagonal=0.4, spread=1.7, tails=Tails(energy=4.0, forces=3.0, joint=5.0)
     ),
     "4": CoherentCalibration(noise=1.5, force_diagonal=0.7, spread=1.2),
+    "5": None,
 }
 BASELINE = {
     "config": {"kind": "tblite", "method": "GFN1-xTB"},
@@ -51,9 +55,13 @@ if __name__ == "__main__":
         config = {"potential": POTENTIAL, "noise": NOISES[version]}
         built = Ensemble.build(ForceField.Config.model_validate(config), 2, key=jax.random.key(1))
         ensemble = built.with_calibration(CALIBRATIONS[version])
+        if version in DATASETS:
+            ensemble = ensemble.with_datasets(DATASETS[version]).with_dataset("wb97x")
         record = BaselineRecord.model_validate(BASELINE) if version == "4" else None
         save(ensemble.with_baseline(record), FOLDER / f"model-v{version}.safetensors")
-        prediction = ensemble.predict(toy_graph([-0.7, 0.1, 0.9]))
+        graph = toy_graph([-0.7, 0.1, 0.9])
+        hydrogen = eqx.tree_at(lambda g: g.atomic_numbers, graph, jnp.ones_like(graph.atomic_numbers))
+        prediction = ensemble.predict(hydrogen)
         numbers = {
             "energy": prediction.energy.tolist(),
             "forces": prediction.forces.tolist(),

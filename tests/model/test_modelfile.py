@@ -163,9 +163,12 @@ class TestRoundTrip:
     def test_files_of_every_format_version_still_load(self, version: int) -> None:
         golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
+        graph = toy_graph([-0.7, 0.1, 0.9])
+        hydrogen = eqx.tree_at(lambda g: g.atomic_numbers, graph, jnp.ones_like(graph.atomic_numbers))
         ensemble = huefield.load(golden.with_suffix(".safetensors"))
-        assert (ensemble.baseline is not None) == (version >= 4)
-        prediction = ensemble.with_baseline(None).predict(toy_graph([-0.7, 0.1, 0.9]))
+        assert (ensemble.baseline is not None) == (version == 4)
+        assert (ensemble.datasets is not None) == (version == 5)
+        prediction = ensemble.with_baseline(None).predict(hydrogen)
         np.testing.assert_allclose(prediction.energy, expected["energy"], rtol=1e-6)
         np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
         np.testing.assert_allclose(prediction.energy_uncertainty, expected["energy_uncertainty"], rtol=1e-6)

@@ -1,17 +1,20 @@
-"""Which parts of a model learn from which terms."""
+"""Which parts of a model learn from which terms, and the weights of structures."""
+
+from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from huefield.core import Gaussian, Labels
 from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise, WhiteNoise
 from huefield.testing import ProbePotential, probe_graph
-from huefield.training import BetaNLLStage, NLLStage, joint_nll, marginal_nll
+from huefield.training import BetaNLLStage, NLLStage, SquaredErrorStage, joint_nll, marginal_nll
+from huefield.training.stages import AbstractStage, Stage
 from tests.core.helpers import SIZES, random_gaussian
 
 pytestmark = pytest.mark.usefixtures("x64")
@@ -106,3 +109,52 @@ def test_degrees_of_freedom_have_bounds(dof: float) -> None:
 
 def test_stages_that_learn_noise_have_the_choice() -> None:
     assert BetaNLLStage(steps=1, level_learns="evenly").trains_noise
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "squared_error"},
+        {"kind": "nll", "energy_weight": 3.0, "force_weight": 0.5},
+        {"kind": "nll", "joint": True},
+        {"kind": "nll", "joint": True, "degrees_of_freedom": 4.0},
+    ],
+)
+def test_weights_of_structures_multiply_their_terms(settings: dict[str, object]) -> None:
+    """The loss is the weighted sum of the losses of single structures, over the number of structures."""
+    stage: AbstractStage = TypeAdapter(Stage).validate_python({"steps": 1, **settings})
+    gaussian = random_gaussian(20)
+    draw = gaussian.sample(key=jax.random.key(21))
+    labels = Labels.from_arrays(gaussian.partition, 3, energy=draw.energy, forces=draw.forces)
+    owner = np.asarray(gaussian.partition.structure_index)
+
+    def loss(weight: jax.Array | None, alone: int | None = None) -> float:
+        seen = labels if alone is None else only(labels, owner, alone)
+        return float(stage.loss(gaussian, replace(seen, weight=weight), jnp.ones(())).value)
+
+    weights = np.linspace(0.2, 3.0, len(SIZES))
+    single = np.array([loss(None, alone=structure) for structure in range(len(SIZES))])
+    assert loss(None) == pytest.approx(single.mean(), rel=1e-10)
+    assert loss(jnp.asarray(weights)) == pytest.approx((weights * single).mean(), rel=1e-10)
+    assert loss(jnp.ones(len(SIZES))) == loss(None)
+
+
+def test_weights_of_structures_multiply_averages() -> None:
+    gaussian = random_gaussian(20)
+    atoms, count = gaussian.partition.num_atoms, len(SIZES)
+    labels = Labels.from_arrays(gaussian.partition, 3, energy=np.zeros(count), forces=np.ones((atoms, 3)))
+    stage = SquaredErrorStage(steps=1, reduction="averages")
+    weights = np.linspace(0.2, 3.0, count)
+    energies = 0.5 * (np.asarray(labels.energy) - np.asarray(gaussian.mean.energy)) ** 2
+    forces = 0.5 * (np.asarray(labels.forces) - np.asarray(gaussian.mean.forces)) ** 2
+    owner = np.asarray(gaussian.partition.structure_index)
+    real = owner < count
+    expected = (weights * energies).mean() + (weights[owner[real], None] * forces[real]).mean()
+    found = stage.loss(gaussian, replace(labels, weight=jnp.asarray(weights)), jnp.ones(()))
+    assert float(found.value) == pytest.approx(expected, rel=1e-10)
+
+
+def only(labels: Labels, owner: np.ndarray, structure: int) -> Labels:
+    """Labels of one structure."""
+    mask = np.arange(len(labels.energy)) == structure
+    return replace(labels, energy_mask=jnp.asarray(mask), forces_mask=jnp.asarray(owner == structure))

@@ -66,6 +66,7 @@ def make_batch(
     shapes: Sequence[BatchShape],
     *,
     energy_offset: Float[np.ndarray, " n"] | None = None,
+    weights: Float[np.ndarray, " n"] | None = None,
     stress: bool | None = None,
 ) -> Batch:
     """Pack structures into the cheapest shape that holds them.
@@ -80,6 +81,7 @@ def make_batch(
         shapes: to choose from; see :func:`choose_shapes`.
         energy_offset: subtracted from each energy [eV] in float64, before the energy is rounded to the precision of
             the batch: usually energies of isolated atoms. None for zero.
+        weights: of the structures in a loss; None for ones.
         stress: whether the labels have a place for stresses, which then are predicted, too: the same for all batches of
             a data set, since it changes the compiled program. None for those of the structures that have one.
     """
@@ -111,7 +113,8 @@ def make_batch(
     neighbours = neighbour_matrix(pairs, shape.atoms, shape.slots)
     graph = Graph(positions, numbers, Partition(index, shape.structures), neighbours, cells)
     strain, has_strain = jax.device_put(_padded_strain(block, shape.structures, dtype, stress))
-    return Batch(graph, Labels(energy, forces, has_energy, has_forces, strain, has_strain), present)
+    weight = None if weights is None else jax.device_put(_padded(weights, shape.structures, dtype))
+    return Batch(graph, Labels(energy, forces, has_energy, has_forces, strain, has_strain, weight), present)
 
 
 def _padded_strain(

@@ -26,6 +26,8 @@ class Prepared:
     """Energy of the isolated atoms of each structure [eV], which labels of batches are relative to."""
     stressed: Bool[np.ndarray, " n"] | None = None
     """Structures whose stress is known; None if there are none."""
+    weights: Float[np.ndarray, " n"] | None = None
+    """Weights of the structures in a loss; None for ones."""
 
     @classmethod
     def of(
@@ -64,6 +66,7 @@ class Prepared:
                 self.cutoff_angstrom,
                 (shape,),
                 energy_offset=self.offsets[indices],
+                weights=None if self.weights is None else self.weights[indices],
                 stress=self.has_stress,
             )
 

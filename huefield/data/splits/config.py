@@ -24,6 +24,7 @@ from huefield.data.splits.splits import (
     group_split,
     official_split,
     random_split,
+    split_datasets,
 )
 from huefield.support.config import FrozenConfig
 
@@ -38,6 +39,8 @@ class SplitInputs:
     """Configuration hashes; None if they are unknown, in which case shared structures must be allowed."""
     groups: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
     parts: Shaped[np.ndarray, " n"] | Sequence[str] | None = None
+    tags: Sequence[str] | None = None
+    """The data set of each structure; None if there is only one."""
 
     @classmethod
     def from_blocks(
@@ -46,13 +49,15 @@ class SplitInputs:
         """Inputs from all structures, in one pass; ``parts`` are the parts of an official split."""
         sizes, numbers, hashes = [np.zeros(0, np.int64)], [np.zeros(0, np.uint8)], [np.zeros(0, np.uint64)]
         groups: list[str] = []
+        tags: list[str] = []
         for block in blocks:
             sizes.append(block.sizes)
             numbers.append(block.atomic_numbers)
             hashes.append(block_hashes(block))
             groups += block.groups
-        named = groups if any(groups) else None
-        return cls(np.concatenate(sizes), np.concatenate(numbers), np.concatenate(hashes), named, parts)
+            tags += block.tags
+        named, several = groups if any(groups) else None, tags if len(set(tags)) > 1 else None
+        return cls(np.concatenate(sizes), np.concatenate(numbers), np.concatenate(hashes), named, parts, several)
 
 
 class AbstractSplit(FrozenConfig):
@@ -81,7 +86,7 @@ class AbstractSplit(FrozenConfig):
 
 
 class RandomSplit(AbstractSplit):
-    """Random assignment of structures to parts."""
+    """Random assignment of structures to parts; of several data sets, each is split in these proportions."""
 
     kind: Literal["random"] = "random"
     fractions: Fractions
@@ -89,7 +94,10 @@ class RandomSplit(AbstractSplit):
 
     def deal(self, inputs: SplitInputs) -> Split:
         """The split, not checked for shared configurations."""
-        return random_split(len(inputs.sizes), self.fractions, key=jax.random.key(self.seed))
+        key = jax.random.key(self.seed)
+        if inputs.tags is None:
+            return random_split(len(inputs.sizes), self.fractions, key=key)
+        return split_datasets(inputs.tags, lambda count: random_split(count, self.fractions, key=key))
 
 
 class GroupSplit(AbstractSplit):

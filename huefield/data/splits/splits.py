@@ -6,7 +6,7 @@ configuration in two parts makes a test too easy: :func:`check_disjoint` finds s
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -139,6 +139,28 @@ def random_split(n: int, fractions: Mapping[str, float], *, key: Key[Array, ""])
     pieces = np.split(_generator(key).permutation(n), ends)[: len(asked)]
     origin = SplitOrigin(method="random", key_data=_key_data(key), fractions=asked)
     return Split(dict(zip(asked, pieces, strict=True)), n, origin)
+
+
+def split_datasets(tags: Sequence[str], split: Callable[[int], Split]) -> Split:
+    """Split each data set on its own, so that every part has structures of each.
+
+    Args:
+        tags: the data set of each structure.
+        split: the split of a number of structures.
+    """
+    names, number = np.unique(np.asarray(tags, np.str_), return_inverse=True)
+    places = [np.flatnonzero(number == i) for i in range(len(names))]
+    found = []
+    for name, rows in zip(names.tolist(), places, strict=True):
+        try:
+            found.append(split(len(rows)))
+        except SplitError as error:
+            raise SplitError(f"data set {name!r} with {len(rows)} structures: {error}") from None
+    parts = {
+        part: np.concatenate([rows[each[part]] for rows, each in zip(places, found, strict=True)])
+        for part in found[0].parts
+    }
+    return Split(parts, len(tags), found[0].origin)
 
 
 def group_split(

@@ -1,6 +1,7 @@
 """The report of an evaluation: one HTML page with metrics, figures and a structure viewer, which needs no network."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,7 @@ from huefield.evaluation.report.tables import (
     tails_text,
 )
 from huefield.evaluation.report.viewer import make_viewer
-from huefield.evaluation.slices import Evaluation, Slice
+from huefield.evaluation.slices import DATASET, Evaluation, Slice
 from huefield.evaluation.summaries import MetricSummary
 from huefield.predict.predictions import Predictions
 from huefield.support.errors import HuefieldError
@@ -74,8 +75,9 @@ BEFORE_EXPLANATION = (
     "Metrics before calibration take errors as normal, those after it use the distributions given above."
 )
 SLICES = (
-    "The same metrics for parts of the data: by element, by magnitude of the force on the atom, and by group of "
-    "structures (such as a reaction or a trajectory, if the data name groups). Select a model to see its tables."
+    "The same metrics for parts of the data: by data set, if there are several, by element, by magnitude of "
+    "the force on the atom, and by group of structures (such as a reaction or a trajectory, if the data name groups). "
+    "Select a model to see its tables."
 )
 
 
@@ -117,7 +119,7 @@ def write_report(
         Section("viewer", "Structures", viewer),
         Section(
             "parts",
-            "Slices of the data: by element, force and group",
+            "Slices of the data: by data set, element, force and group",
             [
                 Paragraph(SLICES),
                 *(Folded(e.name, list(_slices(e.breakdown))) for e in evaluations),
@@ -149,8 +151,17 @@ def _metrics(evaluations: Sequence[Evaluation]) -> list[PageBlock]:
         metric_table(evaluations, MORE_METRICS),
         Heading("Observed coverage in percent of central intervals with a nominal coverage of"),
         metric_table(evaluations, COVERAGE_METRICS),
+        *_datasets(evaluations),
         *([RemarkList(remarks)] if remarks else []),
     ]
+
+
+def _datasets(evaluations: Sequence[Evaluation]) -> Iterator[PageBlock]:
+    """Metrics of each data set, if there are several."""
+    found = [replace(each, label=f"{e.name}, {each.label}") for e in evaluations for each in e.datasets]
+    if found:
+        yield Heading("By data set")
+        yield _slice_table(DATASET, found)
 
 
 def _joint(evaluations: Sequence[Evaluation]) -> Iterator[PageBlock]:

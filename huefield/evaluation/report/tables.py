@@ -6,8 +6,8 @@ from math import isfinite
 from textwrap import wrap
 
 from huefield.evaluation.bootstrap import Interval, coverage_name
-from huefield.evaluation.paper_metrics import AbstractMetrics
-from huefield.evaluation.slices import Evaluation
+from huefield.evaluation.paper_metrics import AbstractMetrics, PaperMetrics
+from huefield.evaluation.slices import Evaluation, Slice
 from huefield.evaluation.summaries import MetricSummary
 from huefield.evaluation.sums import COVERAGES
 from huefield.support.names import latex_text, markdown_text, one_line
@@ -69,6 +69,11 @@ class TabulatedQuantity:
     def summary(self, evaluation: Evaluation) -> MetricSummary | None:
         """Metrics of this quantity."""
         found: MetricSummary | None = getattr(evaluation, self.field)
+        return found
+
+    def scores(self, part: Slice) -> PaperMetrics | None:
+        """Metrics of this quantity for a part of the data."""
+        found: PaperMetrics | None = getattr(part, self.field)
         return found
 
 
@@ -179,7 +184,8 @@ def tails_text(evaluations: Sequence[Evaluation], shown: Callable[[str], str] = 
 def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     """The paper's table with one row per model, and a second one with 95 % confidence intervals if there are any.
 
-    The last column is the joint NLL, if it is known for any model.
+    If there are several data sets, a further table has a row for each of them. The last column is the joint NLL, if
+    it is known for any model.
     """
     joint = any(e.joint_nll is not None for e in evaluations)
     first, *others = (metric.heading for metric in PAPER_METRICS)
@@ -190,6 +196,7 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     names = [markdown_text(e.name) for e in evaluations]
     note = f"{units_note(evaluations)}\n\n"
     tails = f"\n{text}\n" if (text := tails_text(evaluations, markdown_text)) else ""
+    tails = _markdown_datasets(heads[: len(quantities) * len(PAPER_METRICS)], evaluations) + tails
     if not has_intervals(evaluations):
         return note + _markdown(heads, names, values) + tails
     texts = [[m.interval_text(q.summary(e), q.scale) for q in quantities for m in PAPER_METRICS] for e in evaluations]
@@ -201,21 +208,46 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
 
 def narrow_table(evaluations: Sequence[Evaluation]) -> str:
     """The paper's metrics for a terminal: a row per metric, a column per quantity and model."""
+    quantities = shown_quantities(evaluations)
     columns = [
         (f"{q.letter}: {e.name}", found, q.scale)
-        for q in shown_quantities(evaluations)
+        for q in quantities
         for e in evaluations
         if (found := q.summary(e)) is not None
     ]
-    rows = [["", *(head for head, _, _ in columns)]]
-    rows += [[metric.heading, *(metric.text(found, scale) for _, found, scale in columns)] for metric in PAPER_METRICS]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+    lines = _narrow_lines(columns)
     if any(e.joint_nll is not None for e in evaluations):
         lines.append("joint NLL: " + ", ".join(f"{e.name} {joint_text(e)}" for e in evaluations))
     if text := tails_text(evaluations):
         lines += ["", *wrap(text, TERMINAL_WIDTH)]
+    for tag in dict.fromkeys(each.label for e in evaluations for each in e.datasets):
+        named = [(e.name, each) for e in evaluations for each in e.datasets if each.label == tag]
+        parts = [
+            (f"{q.letter}: {name}", scores, q.scale)
+            for q in quantities
+            for name, each in named
+            if (scores := q.scores(each)) is not None
+        ]
+        lines += ["", f"Data set {tag}:", *_narrow_lines(parts)]
     return "\n".join([units_note(evaluations), "", *lines, ""])
+
+
+def _narrow_lines(columns: Sequence[tuple[str, AbstractMetrics, float]]) -> list[str]:
+    """A line of headings and one for each of the paper's metrics."""
+    rows = [["", *(head for head, _, _ in columns)]]
+    rows += [[metric.heading, *(metric.text(found, scale) for _, found, scale in columns)] for metric in PAPER_METRICS]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
+def _markdown_datasets(heads: Sequence[str], evaluations: Sequence[Evaluation]) -> str:
+    """A table with a row for each data set of each model; empty if there is only one data set."""
+    found = [(f"{e.name}, {each.label}", each) for e in evaluations for each in e.datasets]
+    if not found:
+        return ""
+    quantities = shown_quantities(evaluations)
+    values = [[m.text(q.scores(each), q.scale) for q in quantities for m in PAPER_METRICS] for _, each in found]
+    return "\nBy data set:\n\n" + _markdown(heads, [markdown_text(name) for name, _ in found], values)
 
 
 def latex_table(evaluations: Sequence[Evaluation]) -> str:
@@ -223,7 +255,9 @@ def latex_table(evaluations: Sequence[Evaluation]) -> str:
     head = " & ".join(m.heading + m.better.replace("↓", "$\\downarrow$") for m in PAPER_METRICS)
     parts = []
     for quantity in shown_quantities(evaluations):
-        found = [(e.name, summary) for e in evaluations if (summary := quantity.summary(e)) is not None]
+        named: list[tuple[str, AbstractMetrics | None]] = [(e.name, quantity.summary(e)) for e in evaluations]
+        named += [(f"{e.name}, {each.label}", quantity.scores(each)) for e in evaluations for each in e.datasets]
+        found = [(name, summary) for name, summary in named if summary is not None]
         if found:
             rows = "\n".join(_latex_rows(name, summary, quantity.scale) for name, summary in found)
             top = f"& \\multicolumn{{{len(PAPER_METRICS)}}}{{c}}{{\\bf {quantity.latex}}} \\\\"
@@ -256,9 +290,9 @@ def _markdown(heads: Sequence[str], names: Sequence[str], values: Sequence[Seque
     return markdown_rows(heads, [[name, *row] for name, row in zip(names, values, strict=True)])
 
 
-def _latex_rows(name: str, found: MetricSummary, scale: float) -> str:
+def _latex_rows(name: str, found: AbstractMetrics, scale: float) -> str:
     row = " & ".join([latex_text(name), *(_latex_number(m.text(found, scale)) for m in PAPER_METRICS)])
-    if not found.intervals:
+    if not isinstance(found, MetricSummary) or not found.intervals:
         return f"{row} \\\\"
     ends = (_latex_number(m.interval_text(found, scale).replace(" to ", ", ")) for m in PAPER_METRICS)
     return f"{row} \\\\\n" + " & ".join(["", *(f"{{\\tiny [{e}]}}" if e else "" for e in ends)]) + " \\\\"

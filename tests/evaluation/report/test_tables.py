@@ -1,6 +1,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from huefield.evaluation.bootstrap import Interval
@@ -155,3 +156,25 @@ def test_intervals_of_coverage_are_in_percent(resampled: Evaluation) -> None:
     assert ends is not None
     assert COVERAGE_METRICS[1].interval_text(resampled.forces) == f"{100 * ends.low:.1f} to {100 * ends.high:.1f}"
     assert COVERAGE_METRICS[1].interval_text(None) == ""
+
+
+def test_every_table_names_the_data_sets_if_there_are_several() -> None:
+    block = waters(40)
+    tagged = replace(block, tags=("pbe",) * 30 + ("w_b",) * 10, has_energy=np.arange(40) < 30)
+    found = summarise(predicted(tagged, name="m"), resamples=10)
+    assert [(each.label, each.energy is None) for each in found.datasets] == [("pbe", False), ("w_b", True)]
+    rows = markdown_table([found]).split("By data set:")[1].splitlines()
+    assert [row.split(" | ")[0] for row in rows[4:]] == ["| m, pbe", "| m, w_b"]
+    assert found.datasets[0].energy is not None
+    assert rows[4].split(" | ")[1] == number(found.datasets[0].energy.mae, None)
+    assert rows[5].split(" | ")[1] == "–"
+    latex = latex_table([found])
+    assert latex.count("m, pbe &") == 2
+    assert latex.count("m, w\\_b &") == 1
+    narrow = narrow_table([found])
+    assert "Data set pbe:\n" in narrow
+    assert narrow.split("Data set w_b:\n")[1].split()[:2] == ["F:", "m"]
+    alone = summarise(predicted(replace(block, tags=("pbe",) * 40), name="m"))
+    assert alone.datasets == ()
+    for make in (markdown_table, narrow_table, latex_table):
+        assert "pbe" not in make([alone])
