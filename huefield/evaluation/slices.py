@@ -1,14 +1,14 @@
 """Metrics of a model for all data and for slices: data sets, elements, force magnitudes, groups of structures."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
-from huefield.core.structure import strain_labels, stress_volumes
+from huefield.core.structure import strain_labels
 from huefield.evaluation.baseline_errors import BaselineErrors
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
@@ -108,7 +108,7 @@ def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0,
         joint_nll_interval=interval,
         baseline=BaselineErrors.of(predictions.structures),
         stress=_summary(predictions.observed_stress(), resampling),
-        energy_per_atom=_summary(_per_atom(predictions), resampling),
+        energy_per_atom=_summary(predictions.observed_energies_per_atom(), resampling),
     )
 
 
@@ -157,15 +157,6 @@ class _Forces:
 
     def scores(self, rows: Int[np.ndarray, " part"], bins: int) -> PaperMetrics:
         return paper_metrics(self.error[rows].ravel(), self.variance[rows].ravel(), bins, self.dof)
-
-
-def _per_atom(predictions: Predictions) -> Observed | None:
-    """Energies per atom, if any structure is periodic."""
-    found, block = predictions.observed_energies(), predictions.structures
-    if found is None or not stress_volumes(block.cells, block.pbc).any():
-        return None
-    sizes = block.sizes[found.structure]
-    return replace(found, mean=found.mean / sizes, target=found.target / sizes, variance=found.variance / sizes**2)
 
 
 def _summary(found: Observed | None, resampling: Resampling) -> MetricSummary | None:
@@ -265,7 +256,11 @@ def _by_structure(
     by_forces = none if forces is None else _parts(part_of_structure[forces.structure], len(labels))
     energies, stresses, per_atom = (
         _scores_by_part(found, part_of_structure, len(labels), bins)
-        for found in (predictions.observed_energies(), predictions.observed_stress(), _per_atom(predictions))
+        for found in (
+            predictions.observed_energies(),
+            predictions.observed_stress(),
+            predictions.observed_energies_per_atom(),
+        )
     )
     for number, (label, atoms) in enumerate(zip(labels, by_forces, strict=True)):
         found = None if forces is None or atoms is None or not len(atoms) else forces.scores(atoms, bins)

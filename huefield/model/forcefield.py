@@ -51,6 +51,12 @@ class ForceField(eqx.Module):
     potential: AbstractPotential
     noise: AbstractNoise
     correction: Correction = eqx.field(static=True, default="learned")
+    log_strain_rest: Float[Array, ""] | None = None
+    """log κ, the factor of the rest of the variance of ∂E/∂ε, which stress labels teach; None without them: κ = 1.
+
+    The rest follows from that of the forces as if errors of distant atoms were independent. They need not be, and a
+    likelihood of stresses with κ = 1 would fit the noise of the forces to errors of stresses.
+    """
 
     def __call__(self, graph: Graph, *, strain: bool = False) -> Gaussian:
         """The distribution that this member predicts: mean (E_θ, −∂E_θ/∂r) and the covariance of its noise model.
@@ -68,7 +74,7 @@ class ForceField(eqx.Module):
             raise HuefieldError(
                 f"{type(self.noise).__name__} does not define the noise of the stress: predict without stress"
             )
-        return _distribution(outputs, covariance, graph)
+        return self._distribution(outputs, covariance, graph)
 
     def as_taught(self, graph: Graph, share: Float[Array, " S"], *, strain: bool = False) -> Gaussian:
         """The same distribution; a share of the gradients of its forces and stresses reaches the noise levels ρ.
@@ -91,7 +97,7 @@ class ForceField(eqx.Module):
         whole, less = (self.noise.covariance(each, graph) for each in (outputs, of_forces))
         diagonal = replace(whole.diagonal, forces=less.diagonal.forces, strain=less.diagonal.strain)
         columns = replace(whole.columns, forces=less.columns.forces, strain=less.columns.strain)
-        return _distribution(outputs, Covariance(diagonal, columns), graph)
+        return self._distribution(outputs, Covariance(diagonal, columns), graph)
 
     def outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and noise levels with their gradients, from which the distribution is computed."""
@@ -125,7 +131,8 @@ class ForceField(eqx.Module):
             )
         return self.noise.levels(raw, graph)
 
-
-def _distribution(outputs: Outputs, covariance: Covariance, graph: Graph) -> Gaussian:
-    mean = outputs.mean
-    return Gaussian(mean, covariance.diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)
+    def _distribution(self, outputs: Outputs, covariance: Covariance, graph: Graph) -> Gaussian:
+        mean, diagonal = outputs.mean, covariance.diagonal
+        if diagonal.strain is not None and self.log_strain_rest is not None:
+            diagonal = replace(diagonal, strain=jnp.exp(self.log_strain_rest) * diagonal.strain)
+        return Gaussian(mean, diagonal, covariance.columns, EnergyForcesStack.empty(mean), graph.partition)

@@ -54,9 +54,12 @@ FORMAT_VERSION = 5
 """The newest version that can be read. Ensembles are written as the oldest version that has everything they have, and
 with the fields of that version alone: programs that know older versions only either read a file, or ask for an upgrade.
 Calibrations need version 2. Coherent ones, tails, local noise and the size of the largest structure need version 3,
-corrections of a baseline and calibrations of observed stresses version 4, and several data sets version 5."""
+corrections of a baseline and models or calibrations that were fitted to stresses version 4, and several data sets
+version 5."""
 SINCE_VERSION_3 = ("kind", "tails", "most_atoms")
 """Fields of calibrations and of typical uncertainties that older versions do not know."""
+STRAIN_REST = "log_strain_rest"
+"""The parameter that only members have which were trained with stresses; version 4."""
 SINCE_VERSION_4: dict[str, Any] = {"stress_diagonal": True, "tails": {"observed_stress": True}}
 """The same of version 4."""
 NOISE_SINCE_VERSION_3 = ("local", "local_white")
@@ -126,7 +129,7 @@ def _version(ensemble: Ensemble) -> str:
         return "5"
     calibration = ensemble.calibration
     stressed = isinstance(calibration, CoherentCalibration) and calibration.stress_diagonal is not None
-    if ensemble.baseline is not None or stressed:
+    if ensemble.baseline is not None or stressed or ensemble.members.log_strain_rest is not None:
         return "4"
     if (
         isinstance(ensemble.calibration, CoherentCalibration)
@@ -263,6 +266,8 @@ def _shortened(value: object) -> str:
 
 def _filled(path: Path, skeleton: ForceField, tensors: dict[str, np.ndarray], dtype: str | None) -> ForceField:
     """The skeleton of one member with the arrays of all members in it."""
+    if STRAIN_REST in tensors:
+        skeleton = replace(skeleton, log_strain_rest=jnp.zeros(()))
     wanted = named_arrays(skeleton)
     # Files of older versions have arrays without elements, for outputs that no longer exist.
     tensors = {name: array for name, array in tensors.items() if array.size or name in wanted}

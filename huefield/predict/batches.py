@@ -179,7 +179,9 @@ def predict_blocks(
     skip = _refuse if on_fault is None else on_fault
     elements, shapes, done = KnownElements(ensemble), GrowingShapes(), 0
     known = (kept for block in blocks for kept in _skipping_unknown(block, elements, skip))
-    whole = chunks_of(known) if ensemble.baseline is None else _corrected(ensemble, known, baseline, skip)
+    whole = (
+        chunks_of(known, CHUNK_STRUCTURES) if ensemble.baseline is None else _corrected(ensemble, known, baseline, skip)
+    )
     chunks = ((chunk, _prepared(ensemble, chunk)) for chunk in whole)
     with closing(prefetch(chunks, PREFETCHED_CHUNKS)) as ready:  # type: ignore[type-var]
         for block, data in ready:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from huefield.core.lowrank import LOG_2PI
 from huefield.core.strain import voigt
-from huefield.core.structure import Block, joined, strain_labels
+from huefield.core.structure import Block, joined, strain_labels, stress_volumes
 from huefield.core.tails import joint_log_density
 from huefield.model.joint_calibration import AbstractJointCalibration
 from huefield.predict.marginals import EnergyForcesMarginals, Marginals
@@ -134,6 +134,14 @@ class Predictions:
         columns = (self.energy.mean, self.energy.variance, self.structures.energy)
         mean, variance, target = (column[kept] for column in columns)
         return Observed(mean, variance, target, np.flatnonzero(kept), self.energy.dof)
+
+    def observed_energies_per_atom(self) -> Observed | None:
+        """Energies over the numbers of atoms; None without periodic structures, whose cells have any size."""
+        found, block = self.observed_energies(), self.structures
+        if found is None or not stress_volumes(block.cells, block.pbc).any():
+            return None
+        sizes = block.sizes[found.structure]
+        return replace(found, mean=found.mean / sizes, target=found.target / sizes, variance=found.variance / sizes**2)
 
     def observed_forces(self) -> Observed | None:
         """Force components that were observed and predicted; None if there are none."""

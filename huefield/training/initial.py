@@ -17,6 +17,8 @@ from huefield.training.transfer import transferred
 
 OUTLIER = 100.0
 """Force components this many times larger than the median do not count for the scale of energies."""
+LARGEST_STRESS_RATIO = 1e3
+"""Largest ratio, either way, of stress errors to the noise that follows from that of the forces."""
 SMALLEST_INITIAL_NOISE = 1e-4
 """Smallest noise that a stage starts from, [eV] and [eV/Å]."""
 
@@ -36,12 +38,23 @@ def initial_ensemble(
 ) -> Ensemble:
     """The ensemble before training: random weights, or a saved model."""
     if saved is not None:
-        return transferred(saved, config.model, members).with_datasets(references.energies_ev)
+        taught = _with_strain_rest(transferred(saved, config.model, members), config, data)
+        return taught.with_datasets(references.energies_ev)
     keys = jnp.stack([jax.random.fold_in(member_key(config, member), 0) for member in members])
     scale = force_scale(data)
     built = build_members(config.model, keys)
     scaled = eqx.filter_vmap(lambda m: replace(m, potential=m.potential.with_energy_scale(scale)))(built)
-    return Ensemble(scaled).with_datasets(references.energies_ev)
+    return _with_strain_rest(Ensemble(scaled), config, data).with_datasets(references.energies_ev)
+
+
+def _with_strain_rest(ensemble: Ensemble, config: TrainConfig, data: Prepared) -> Ensemble:
+    """The ensemble with a factor of the rest of stress variances, if stress labels will train it."""
+    taught = data.has_stress and any(stage.trains_noise and stage.stress_weight > 0 for stage in config.stages)
+    members = ensemble.members
+    if not taught or not members.noise.has_variance or members.log_strain_rest is not None:
+        return ensemble
+    begun = eqx.filter_vmap(lambda member: replace(member, log_strain_rest=jnp.zeros(())))(members)
+    return replace(ensemble, members=begun)
 
 
 def force_scale(data: Prepared) -> float:
@@ -55,6 +68,18 @@ def force_scale(data: Prepared) -> float:
         usual = kept[kept <= OUTLIER * np.median(kept[kept > 0])] if kept.any() else kept
         total, count = total + float((usual**2).sum()), count + usual.size
     return float(np.sqrt(total / count)) if count and total else 1.0
+
+
+def with_strain_rest(member: ForceField, rzv: Float[Array, ""]) -> ForceField:
+    """The member with noise of stresses that matches its errors.
+
+    Args:
+        member: the member, whose stress noise is that rest alone: its levels do not yet depend on the structure.
+        rzv: standard deviation of its stress errors, in units of its stress noise.
+    """
+    assert member.log_strain_rest is not None  # noqa: S101 - the caller has checked it
+    added = 2 * jnp.log(jnp.clip(rzv, 1 / LARGEST_STRESS_RATIO, LARGEST_STRESS_RATIO))
+    return replace(member, log_strain_rest=member.log_strain_rest + jnp.where(jnp.isnan(rzv), 0.0, added))
 
 
 def with_noise_levels(

@@ -43,6 +43,13 @@ CANDIDATES = "candidates"
 
 
 NOTHING = np.zeros(0)
+TABULATED = (
+    ("energy", "energy [eV]", 1.0),
+    ("energy_per_atom", "energy/atom [meV]", 1e3),
+    ("forces", "forces [eV/Å]", 1.0),
+    ("stress", "stress [meV/Å³]", 1e3),
+)
+"""Quantities of :meth:`Trained.table` with their titles and units."""
 
 
 class Errors(NamedTuple):
@@ -54,11 +61,18 @@ class Errors(NamedTuple):
     forces_var: Float[np.ndarray, " m"]
     stress: Float[np.ndarray, " k"] = NOTHING
     stress_var: Float[np.ndarray, " k"] = NOTHING
+    energy_per_atom: Float[np.ndarray, " n"] = NOTHING
+    energy_per_atom_var: Float[np.ndarray, " n"] = NOTHING
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Errors":
         """Errors and variances of predictions beside their labels."""
-        observed = (predictions.observed_energies(), predictions.observed_forces(), predictions.observed_stress())
+        observed = (
+            predictions.observed_energies(),
+            predictions.observed_forces(),
+            predictions.observed_stress(),
+            predictions.observed_energies_per_atom(),
+        )
         pairs = ((NOTHING, NOTHING) if each is None else (each.error, each.variance) for each in observed)
         return cls(*(column for pair in pairs for column in pair))
 
@@ -73,14 +87,16 @@ class EnsembleScores:
     """Metrics of force components [eV/Å]."""
     stress: PaperMetrics | None = None
     """Metrics of stress components [eV/Å³]; None without stress labels."""
+    energy_per_atom: PaperMetrics | None = None
+    """Metrics of energies per atom [eV]; None without periodic structures."""
 
     @classmethod
     def of(cls, *blocks: Predictions | Errors) -> "EnsembleScores":
         """Metrics of predictions beside their labels, of one block or of several."""
         errors = [Errors.of(block) if isinstance(block, Predictions) else block for block in blocks]
         columns = [np.concatenate(column) for column in zip(*errors, strict=True)]
-        energy, forces, stress = (paper_metrics(columns[i], columns[i + 1], BINS) for i in (0, 2, 4))
-        return cls(energy, forces, stress if stress.count else None)
+        energy, forces, *crystals = (paper_metrics(columns[i], columns[i + 1], BINS) for i in (0, 2, 4, 6))
+        return cls(energy, forces, *(found if found.count else None for found in crystals))
 
     def as_dict(self) -> dict[str, object]:
         """Fields for JSON, with None in place of NaN."""
@@ -108,15 +124,15 @@ class Trained:
     def table(self) -> str:
         """Metrics of energies, force components and stresses, a line for each part of the data that has them."""
         lines = []
-        stress = any(scores.stress for scores in self.scores.values())
-        units = [("energy", "eV"), ("forces", "eV/Å"), *([("stress", "eV/Å³")] if stress else [])]
         width = max([16, *map(len, self.scores)])
-        for quantity, unit in units if self.scores else ():
-            heads = f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}"
-            lines.append(f"{quantity} [{unit}]".ljust(width) + heads)
+        for quantity, title, scale in TABULATED:
+            if not any(getattr(scores, quantity) for scores in self.scores.values()):
+                continue
+            lines.append(title.ljust(width) + f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}")
             for name, scores in self.scores.items():
                 if (e := getattr(scores, quantity)) is not None:
-                    lines.append(f"{name:>{width}} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
+                    mae, rmse, rmv = (scale * each for each in (e.mae, e.rmse, e.rmv))
+                    lines.append(f"{name:>{width}} {mae:8.4f} {rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {rmv:8.4f}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

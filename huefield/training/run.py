@@ -24,7 +24,7 @@ from huefield.training.checkpoint import (
     save_checkpoint,
 )
 from huefield.training.feed import AbstractFeed
-from huefield.training.initial import with_noise_levels
+from huefield.training.initial import with_noise_levels, with_strain_rest
 from huefield.training.mesh import first_process
 from huefield.training.program import StageProgram, chosen
 from huefield.training.record import RunRecord, recording
@@ -197,7 +197,13 @@ class Run:
         host, dtype = self.setting.layout.fetch(members), np.dtype(self.setting.loop.precision)
         errors = (metrics.energy_rmse.astype(dtype), metrics.force_rmse.astype(dtype))
         atoms = self.setting.atoms
-        return eqx.filter_vmap(lambda member, e, f: with_noise_levels(member, e, f, atoms))(host, *errors)
+        noisy = eqx.filter_vmap(lambda member, e, f: with_noise_levels(member, e, f, atoms))(host, *errors)
+        if noisy.log_strain_rest is None or metrics.stress_rmse is None:
+            return noisy
+        layout = self.setting.layout
+        found = self.setting.validator(layout.put(noisy, layout.states), self.stage)
+        assert found.stress_rzv is not None  # noqa: S101 - the validation data have stresses
+        return eqx.filter_vmap(with_strain_rest)(noisy, found.stress_rzv.astype(dtype))
 
     def _failed_in_a_row(self) -> Int[np.ndarray, " M"]:
         """Consecutive failed steps of each member; zero for members that have ended the stage."""

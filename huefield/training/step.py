@@ -5,6 +5,8 @@ Mean and variance that are learnt together can harm each other ([S22] Seitzer et
 their own, and harmful steps are skipped.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -117,8 +119,8 @@ def optimiser_for(stage: AbstractStage, config: OptimiserConfig) -> optax.Gradie
 
 def _decays(parameters: ForceField) -> ForceField:
     """Weights of the potential decay; offsets and γ of the noise model do not."""
-    parts = jax.tree.map(lambda _: True, parameters.potential), jax.tree.map(lambda _: False, parameters.noise)
-    return eqx.tree_at(lambda f: (f.potential, f.noise), parameters, parts)
+    nothing = jax.tree.map(lambda _: False, parameters)
+    return replace(nothing, potential=jax.tree.map(lambda _: True, parameters.potential))
 
 
 def start(member: ForceField, optimiser: optax.GradientTransformation) -> MemberState:
@@ -179,11 +181,9 @@ def _rates(member: ForceField, config: OptimiserConfig) -> ForceField:
     potential = jax.tree.map(
         lambda noisy: mean_rate + (config.noise_rate - mean_rate) * noisy, member.potential.serves_noise()
     )
-    noise = jax.tree.map(
-        lambda leaf: jnp.full_like(leaf, config.offset_rate), eqx.filter(member.noise, eqx.is_inexact_array)
-    )
     parameters = eqx.filter(member, eqx.is_inexact_array)
-    return eqx.tree_at(lambda f: (f.potential, f.noise), parameters, (potential, noise))
+    rates = jax.tree.map(lambda leaf: jnp.full_like(leaf, config.offset_rate), parameters)
+    return replace(rates, potential=potential)
 
 
 def _averaged(average: ForceField, member: ForceField, step: Int[Array, ""], decay: float) -> ForceField:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -200,6 +201,16 @@ def test_a_calibration_of_stresses_is_stored_in_files_of_version_4(tmp_path: Pat
         assert version in (tmp_path / "model").read_bytes()
         assert (b"stress" in (tmp_path / "model").read_bytes()) == (factor is not None)
         assert load(tmp_path / "model").calibration == calibration
+
+
+def test_the_factor_of_stress_noise_is_stored_in_files_of_version_4(tmp_path: Path) -> None:
+    config = {"potential": {**POTENTIAL, "elements": ["C", "O"]}, "noise": {"kind": "local"}}
+    built = Ensemble.build(ForceField.Config.model_validate(config), 2, key=jax.random.key(0))
+    teach = eqx.filter_vmap(lambda member, factor: replace(member, log_strain_rest=factor))
+    taught = replace(built, members=teach(built.members, jax.numpy.array([0.5, -0.25])))
+    save(taught, tmp_path / "model")
+    assert b'"format_version":"4"' in (tmp_path / "model").read_bytes()
+    np.testing.assert_array_equal(load(tmp_path / "model").members.log_strain_rest, [0.5, -0.25])
 
 
 def test_a_calibrated_model_has_calibrated_stresses(tmp_path: Path) -> None:

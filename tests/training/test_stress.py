@@ -12,7 +12,7 @@ import pytest
 from ase import Atoms
 from ase.io import write
 
-from huefield import Ensemble, ForceField
+from huefield import Ensemble, ForceField, load
 from huefield.core import Gaussian, voigt
 from huefield.core.structure import Structure, cell_volumes
 from huefield.data.batches.batching import Batch, BatchShape, make_batch
@@ -44,7 +44,7 @@ def structures(stressed: tuple[bool, ...] = (True, False, True)) -> list[Structu
 
 
 def member() -> ForceField:
-    return random_ensemble(LocalNoise.Config()).member(0)
+    return replace(random_ensemble(LocalNoise.Config()).member(0), log_strain_rest=jnp.asarray(0.4))
 
 
 @eqx.filter_jit
@@ -142,6 +142,21 @@ def test_a_stage_adds_the_weighted_terms() -> None:
     assert float(averages.value) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.usefixtures("x64")
+def test_the_factor_of_the_rest_changes_nothing_else() -> None:
+    """κ multiplies the diagonal of the strain derivative, also where ρ learns from energies alone."""
+    graph, model = make_batch(structures(), CUTOFF, [SHAPE]).graph, member()
+    plain = replace(model, log_strain_rest=None)
+    for predict in (
+        lambda one: one(graph, strain=True),
+        lambda one: one.as_taught(graph, jnp.zeros(4), strain=True),
+    ):
+        ours, theirs = (eqx.filter_jit(predict)(each) for each in (model, plain))
+        np.testing.assert_allclose(ours.diagonal.strain, np.exp(0.4) * theirs.diagonal.strain, rtol=1e-12)
+        same = [eqx.tree_at(lambda g: g.diagonal.strain, each, jnp.zeros((4, 3, 3))) for each in (ours, theirs)]
+        assert eqx.tree_equal(*same, rtol=1e-12, atol=1e-12)
+
+
 class TestCost:
     """Without stress labels, or with a weight of zero, nothing of the stress is computed."""
 
@@ -224,9 +239,20 @@ def test_a_run_learns_stresses_and_scores_them(tmp_path: Path) -> None:
     z = error / np.sqrt(voigt(found.stress.variance).ravel())
     assert scores.rzv == pytest.approx(float(z.std()), rel=1e-5)
     table = done.table()
-    assert "stress [eV/Å³]" in table
-    first, *_, last = (e for e in read_history(tmp_path / "run" / "history.jsonl") if e["event"] == "validation")
-    assert np.mean(last["stress_rmse"]) < 0.7 * np.mean(first["stress_rmse"])
+    assert "stress [meV/Å³] " in table
+    assert f"{1e3 * scores.mae:8.4f} {1e3 * scores.rmse:8.4f} {scores.nll:8.2f}" in table
+    per_atom = done.scores["validation"].energy_per_atom
+    assert per_atom is not None
+    assert per_atom.rmse == pytest.approx(done.scores["validation"].energy.rmse / 2)
+    assert "energy/atom [meV]" in table
+    seen = [e for e in read_history(tmp_path / "run" / "history.jsonl") if e["event"] == "validation"]
+    assert np.mean(seen[-1]["stress_rmse"]) < 0.7 * np.mean(seen[0]["stress_rmse"])
+    begun = next(e for e in seen if e["stage"] == 1)
+    np.testing.assert_allclose(begun["stress_rzv"], 1.0, rtol=1e-3)  # noise starts with the size of errors
+    kappa = load(tmp_path / "run" / "model.safetensors").members.log_strain_rest
+    assert kappa is not None
+    assert kappa.shape == (2,)
+    assert np.abs(kappa).min() > 0.1
 
 
 def test_metrics_of_runs_without_stresses_are_those_of_before(tmp_path: Path) -> None:
@@ -236,6 +262,7 @@ def test_metrics_of_runs_without_stresses_are_those_of_before(tmp_path: Path) ->
     write(tmp_path / "springs.xyz", frames, format="extxyz")
     stages = [{"kind": "squared_error", "steps": 2}]
     done = train(config_for(tmp_path / "springs.xyz", stages=stages), tmp_path / "run", report=lambda event: None)
+    assert done.ensemble.members.log_strain_rest is None
     assert done.scores["validation"].stress is None
     assert "stress" not in done.table()
     assert "stress" not in (tmp_path / "run" / "history.jsonl").read_text()
