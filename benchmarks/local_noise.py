@@ -1,19 +1,28 @@
-"""Write the tables of docs/reproduction/local-noise.md from the kept results of ``huefield reproduce table``.
+"""Compare local noise with white noise that starts from the same means: docs/reproduction/local-noise.md.
 
-python benchmarks/local_noise.py
+huefield reproduce table --data acac --only local --only white --only white-pooled --seeds 3 --out FOLDER   (and others)
+python benchmarks/local_noise.py FOLDER    copy the results of these rows to benchmarks/results, then write the tables
+python benchmarks/local_noise.py           write the tables
 """
 
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from math import isfinite
+from pathlib import Path
 
 from pages import fill
-from reproduction import RIVALS, kept_tables
+from reproduction import RIVALS
+from study import HERE
 
 from huefield.evaluation.report.tables import markdown_rows
+from huefield.reproduce.plan import MiniSize
 from huefield.reproduce.rows import ROWS
+from huefield.reproduce.sources import SMALL, source_named
 from huefield.reproduce.table import QUANTITIES, ScoredQuantity, Table
 
 ROW = "local"
+RESULTS = HERE / "results" / "local-noise"
 DIGITS: dict[ScoredQuantity, int] = {"energy": 3, "forces": 3, "joint": 1}
 COVERAGES = ("0.68", "0.95", "0.99")
 
@@ -63,14 +72,30 @@ def calibrated(tables: list[Table]) -> str:
     return markdown_rows(heads, [row for table in tables for row in calibrated_rows(table)], "test")
 
 
+def take(folder: Path) -> None:
+    """Copy the results of the rows that are compared."""
+    for name in SMALL:
+        if (folder / name).exists():
+            table = Table.collected(source_named(name), MiniSize(), folder)
+            rows = {row: seeds for row, seeds in table.results.items() if row in (ROW, *RIVALS)}
+            replace(table, results=rows).save(RESULTS / f"{name}.json")
+
+
+def paired_tables() -> list[Table]:
+    """Tables of all data sets, whose rows of a seed started from one mean."""
+    return [Table.load(path) for name in SMALL if (path := RESULTS / f"{name}.json").exists()]
+
+
 def tables_of_page() -> dict[str, str]:
     """All tables by their places."""
-    tables = [table for table in kept_tables() if ROW in table.results]
+    tables = paired_tables()
     return {"compared": compared(tables), "calibrated": calibrated(tables)}
 
 
 def main() -> None:
-    """Fill the tables."""
+    """Take results if a folder is named, and fill the tables."""
+    if len(sys.argv) > 1:
+        take(Path(sys.argv[1]))
     fill("reproduction/local-noise.md", tables_of_page())
 
 

@@ -68,6 +68,16 @@ class TestPages:
         for place, content in local.tables_of_page().items():
             assert f"<!-- {place} -->\n{content}<!-- end -->" in page, "run python benchmarks/local_noise.py"
 
+    def test_local_and_white_noise_started_from_the_same_means(self, benchmark_named: Program) -> None:
+        tables = benchmark_named("local_noise").paired_tables()
+        assert [table.source for table in tables] == ["bundled", "acac", "ani1x"]
+        for table in tables:
+            assert set(table.results) == {"local", "white", "white-pooled"}
+            assert {row: sorted(seeds) for row, seeds in table.results.items()} == dict.fromkeys(
+                table.results, [0, 1, 2]
+            )
+            assert table.warnings() == []
+
     def test_findings_are_read_in_five_minutes(self) -> None:
         page = (FOLDER.parent / "docs" / "reproduction.md").read_text()
         assert len(page.splitlines()) <= 120

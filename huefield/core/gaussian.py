@@ -24,9 +24,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from huefield.core.balance import RigidMotions
-from huefield.core.lowrank import DensityTerms, atomwise_terms, observe_scalar, safe_divide, safe_sqrt
+from huefield.core.lowrank import (
+    DensityTerms,
+    StructureRows,
+    atomwise_terms,
+    observe_scalar,
+    safe_divide,
+    safe_sqrt,
+)
 from huefield.core.observable import Observable, ObservableDistribution
-from huefield.core.strain import upper_mirrored
+from huefield.core.strain import UPPER, independent, upper_mirrored
 from huefield.core.tails import joint_log_density
 from huefield.core.types import EnergyForces, EnergyForcesStack, Labels, Partition, Scaling
 from huefield.support.checks import is_concrete, require_finite, require_non_negative, require_shape
@@ -199,6 +206,7 @@ class Gaussian(eqx.Module):
     ) -> Float[Array, " S"]:
         """Exact log density of the observed values of each structure, linear in the number of atoms.
 
+        Observed stresses count as strain derivatives ∂E/∂ε [eV], with their six independent components.
         A structure without observed values gives 0.
 
         Args:
@@ -220,7 +228,7 @@ class Gaussian(eqx.Module):
         """The terms of the log density of each structure.
 
         p(E, F) = p(E) p(F | E): the first factor is a scalar density, the second has no zero on its diagonal even if
-        the energy has one, as in the colored model.
+        the energy has one, as in the colored model. Observed strain derivatives are further rows beside the forces.
         """
         self._require_density(labels)
         return self._density(labels)
@@ -243,12 +251,26 @@ class Gaussian(eqx.Module):
             given.columns.forces,
             labels.forces_mask,
             self.partition,
+            self._strain_rows(given, labels),
         )
         return DensityTerms(
             forces.quadratic + (energy - self.mean.energy) ** 2 / variance,
             forces.log_det + jnp.log(variance),
             forces.size + labels.energy_mask,
         )
+
+    def _strain_rows(self, given: "Gaussian", labels: Labels) -> StructureRows | None:
+        """The six independent components of the strain derivative, given the energy; None without such labels.
+
+        A component without noise on the diagonal does not count: that of atoms that have no neighbours in its direction
+        is exactly zero in every model with a cutoff, whatever its parameters are.
+        """
+        found, columns, diagonal = strain_residual(given.mean, labels), given.columns.strain, self.diagonal.strain
+        if found is None or columns is None or diagonal is None:
+            return None
+        residual, observed, variance = (independent(each) for each in (*found, diagonal))
+        mask = observed & (variance > 0)
+        return StructureRows(jnp.where(mask, residual, 0.0), variance, independent(columns), mask)
 
     def linear(self, observable: Observable) -> ObservableDistribution:
         """The distribution of observables that are linear in energies and forces, A y, for each structure."""
@@ -302,6 +324,7 @@ class Gaussian(eqx.Module):
     def _require_density(self, labels: Labels) -> None:
         require_shape("labels.energy", labels.energy, self.mean.energy.shape)
         require_shape("labels.forces", labels.forces, self.mean.forces.shape)
+        strain_residual(self.mean, labels)
         if not is_concrete(self.diagonal.forces) or not is_concrete(labels.forces_mask):
             return
         no_energy = labels.energy_mask & (self.variance().energy == 0)
@@ -312,6 +335,24 @@ class Gaussian(eqx.Module):
                 f"that of {int(no_forces.sum())} force components on the diagonal, as where there is no noise model. "
                 "Train with a noise model, or score the marginal variances of an ensemble with marginal_nll"
             )
+
+
+def strain_residual(mean: EnergyForces, labels: Labels) -> tuple[Float[Array, "S 3 3"], Bool[Array, "S 3 3"]] | None:
+    """Observed less predicted strain derivatives, and their mask: independent components of observed stresses.
+
+    None if no stress was observed. Stresses that were observed but not predicted are an error, since they must not be
+    ignored by mistake.
+    """
+    if labels.strain is None or labels.strain_mask is None:
+        return None
+    if mean.strain is None:
+        raise ValueError(
+            "the labels have stresses, but the distribution has none: predict with strain=True, or use "
+            "labels.without_strain()"
+        )
+    require_shape("labels.strain", labels.strain, mean.strain.shape)
+    mask = labels.strain_mask[:, None, None] & UPPER
+    return jnp.where(mask, labels.strain - mean.strain, 0.0), mask
 
 
 def mixture(members: Gaussian) -> Gaussian:

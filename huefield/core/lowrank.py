@@ -61,16 +61,34 @@ class DensityTerms(NamedTuple):
     """Number of residuals."""
 
 
+class StructureRows(NamedTuple):
+    """Values that each structure has Q of, beside those of its atoms."""
+
+    residual: Float[Array, "S Q"]
+    diagonal: Float[Array, "S Q"]
+    columns: Float[Array, "R S Q"]
+    mask: Bool[Array, "S Q"]
+
+    def weighed(self) -> tuple[Float[Array, "R_plus_1 Q S"], Float[Array, " S"], Float[Array, " S"]]:
+        """Columns and residual over the root of the diagonal, the sum of its logarithms, and the number of values."""
+        variance = jnp.where(self.mask, self.diagonal, 1.0)
+        weight = jnp.where(self.mask, jax.lax.rsqrt(variance), 0.0)
+        rows = jnp.concatenate([self.columns, self.residual[None]]) * weight
+        count = jnp.sum(self.mask, axis=1, dtype=variance.dtype)
+        return jnp.swapaxes(rows, 1, 2), jnp.sum(jnp.log(variance), axis=1), count
+
+
 def atomwise_terms(
     residual: Float[Array, "A D"],
     diagonal: Float[Array, "A D"],
     columns: Float[Array, "R A D"],
     mask: Bool[Array, " A"],
     partition: Partition,
+    of_structures: StructureRows | None = None,
 ) -> DensityTerms:
     """Terms of the log density of residuals with the covariance diag(diagonal) + columns columnsᵀ.
 
-    Only atoms that the mask keeps count.
+    Only atoms that the mask keeps count. Values of structures are further rows of the same columns.
 
     With W = D^(-1/2) U and b = D^(-1/2) r, the matrix determinant lemma gives log det D + log det(I + WᵀW) for the
     determinant, and Woodbury's identity the quadratic form, the minimum over z of |b − W z|² + |z|². Both come from the
@@ -86,6 +104,10 @@ def atomwise_terms(
     upper = jnp.concatenate([columns, residual[None]]) * weight
     rank = columns.shape[0]
     lower = jnp.broadcast_to(jnp.eye(rank + 1, rank, dtype=residual.dtype)[:, :, None], (rank + 1, rank, count.size))
+    if of_structures is not None:
+        rows, own_log_det, own_count = of_structures.weighed()
+        lower = jnp.concatenate([rows, lower], axis=1)
+        log_det, count = log_det + own_log_det, count + own_count
     for _ in range(rank):
         length = jnp.sqrt(_inner(upper[:1], lower[:1], upper[0], lower[0], partition)[0])
         log_det = log_det + 2.0 * jnp.log(length)

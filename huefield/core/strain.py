@@ -19,7 +19,7 @@ xy and yx are one component of a symmetric tensor and have one noise.
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from huefield.core.types import Graph
 
@@ -37,12 +37,21 @@ def strain_var(graph: Graph, force_var: Float[Array, " A"]) -> Float[Array, "S 3
     return 0.25 * (along[:, :, None] + along[:, None, :]) * (1.0 + jnp.eye(3, dtype=along.dtype))
 
 
+UPPER = np.triu(np.ones((3, 3), bool))
+"""The six independent components of a symmetric tensor, which likelihoods and errors count."""
+_ROWS, _COLUMNS = np.array([[0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]], np.int32)
+
+
+def independent(tensors: Shaped[Array, "*n 3 3"]) -> Shaped[Array, "*n 6"]:
+    """Components xx, yy, zz, yz, xz, xy of symmetric tensors, in compiled code."""
+    return tensors[..., _ROWS, _COLUMNS]
+
+
 def upper_mirrored(tensors: Float[Array, "*n 3 3"]) -> Float[Array, "*n 3 3"]:
     """Symmetric tensors with the entries on and above the diagonal of the given ones."""
     return jnp.triu(tensors) + jnp.swapaxes(jnp.triu(tensors, 1), -1, -2)
 
 
-def voigt(tensors: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 6"]:
+def voigt(tensors: Float[Array, "*n 3 3"] | Float[np.ndarray, "*n 3 3"]) -> Float[np.ndarray, "*n 6"]:
     """Components xx, yy, zz, yz, xz, xy of symmetric tensors: the order of ASE."""
-    array = np.asarray(tensors)
-    return array[..., [0, 1, 2, 1, 0, 0], [0, 1, 2, 2, 2, 1]]
+    return np.asarray(tensors)[..., _ROWS, _COLUMNS]

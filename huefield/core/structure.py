@@ -247,6 +247,17 @@ def stress_volumes(cells: Float[np.ndarray, "*n 3 3"], pbc: Bool[np.ndarray, "*n
     return np.where(np.asarray(pbc).any(-1), cell_volumes(cells), 0.0)
 
 
+def strain_labels(block: Block) -> tuple[Float[np.ndarray, "n 3 3"], Bool[np.ndarray, " n"]]:
+    """Strain derivatives ∂E/∂ε [eV] of the structures, stress times volume, and the structures that have one.
+
+    The symmetric part of the stress counts: a rotation does not change an energy.
+    """
+    volumes = stress_volumes(block.cells, block.pbc)
+    known = block.has_stress & (volumes > 0)
+    symmetric = 0.5 * (block.stress + np.swapaxes(block.stress, 1, 2))
+    return np.where(known[:, None, None], symmetric * volumes[:, None, None], 0.0), known
+
+
 def row_ranges(first: Int[np.ndarray, " n"], stop: Int[np.ndarray, " n"]) -> Int[np.ndarray, " m"]:
     """The numbers from each ``first`` to before its ``stop``, one range after the other."""
     sizes = stop - first

@@ -5,6 +5,8 @@ of an atom (3; the one-dimensional toy has 1), M members, C noise channels, R co
 O raw noise outputs.
 """
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -166,7 +168,7 @@ class Scaling(eqx.Module):
 
 
 class Labels(eqx.Module):
-    """Observed energies and forces; missing values are masked and enter no sum.
+    """Observed energies, forces and stresses; missing values are masked and enter no sum.
 
     Units: eV and eV/Å. Masked entries hold zeros.
     """
@@ -175,8 +177,20 @@ class Labels(eqx.Module):
     forces: Float[Array, "A D"]
     energy_mask: Bool[Array, " S"]
     forces_mask: Bool[Array, " A"]
+    strain: Float[Array, "S 3 3"] | None = None
+    """∂E/∂ε [eV], the stress times the volume, symmetric; None where no stress is known, so that none is computed."""
+    strain_mask: Bool[Array, " S"] | None = None
+    """Structures whose stress was observed; None together with ``strain``."""
     weight: Float[Array, " S"] | None = None
     """Factor on all terms of a structure in a loss; None for ones."""
+
+    def __check_init__(self) -> None:
+        if (self.strain is None) != (self.strain_mask is None):
+            raise ValueError("labels have a strain derivative together with its mask, or neither of them")
+
+    def without_strain(self) -> "Labels":
+        """The same energies and forces without stresses."""
+        return replace(self, strain=None, strain_mask=None)
 
     @classmethod
     def from_arrays(
@@ -188,6 +202,8 @@ class Labels(eqx.Module):
         forces: ArrayLike | None = None,
         energy_mask: ArrayLike | None = None,
         forces_mask: ArrayLike | None = None,
+        strain: ArrayLike | None = None,
+        strain_mask: ArrayLike | None = None,
     ) -> "Labels":
         """Check labels and mark what is missing.
 
@@ -198,11 +214,18 @@ class Labels(eqx.Module):
             forces: forces on all atoms; None if none was observed.
             energy_mask: which energies were observed; None for all that are given.
             forces_mask: on which atoms the force was observed; None for all that are given.
+            strain: strain derivatives ∂E/∂ε [eV], 3 × 3 and symmetric; None if no stress was observed.
+            strain_mask: which of them were observed; None for all that are given.
         """
-        sizes = {"energy": (partition.num_structures,), "forces": (partition.num_atoms, dimension)}
+        structures = partition.num_structures
+        sizes = {"energy": (structures,), "forces": (partition.num_atoms, dimension), "strain": (structures, 3, 3)}
         atom_mask = np.asarray(partition.atom_mask)
         values, masks = {}, {}
-        for name, given, mask in (("energy", energy, energy_mask), ("forces", forces, forces_mask)):
+        for name, given, mask in (
+            ("energy", energy, energy_mask),
+            ("forces", forces, forces_mask),
+            ("strain", strain, strain_mask),
+        ):
             shape = sizes[name]
             array = np.zeros(shape) if given is None else np.asarray(given)
             require_shape(f"{name} labels", array, shape)
@@ -211,7 +234,7 @@ class Labels(eqx.Module):
             if given is None and present.any():
                 raise ValueError(f"{name}_mask says that {int(present.sum())} labels were observed, but {name} is None")
             masks[name] = present & atom_mask if name == "forces" else present
-            values[name] = np.where(masks[name] if array.ndim == 1 else masks[name][:, None], array, 0.0)
+            values[name] = np.where(masks[name].reshape(-1, *[1] * (array.ndim - 1)), array, 0.0)
             require_finite(f"{name} labels", values[name], hint=f"mark missing ones with {name}_mask")
         dtype = jnp.result_type(float)
         return cls(
@@ -219,6 +242,8 @@ class Labels(eqx.Module):
             jnp.asarray(values["forces"], dtype),
             jnp.asarray(masks["energy"]),
             jnp.asarray(masks["forces"]),
+            None if strain is None else jnp.asarray(values["strain"], dtype),
+            None if strain is None else jnp.asarray(masks["strain"]),
         )
 
 

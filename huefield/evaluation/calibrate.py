@@ -87,15 +87,14 @@ class CalibrationCheck:
         found = {
             "energies": (self.before.observed_energies(), self.after.observed_energies()),
             "forces": (self.before.observed_forces(), self.after.observed_forces()),
+            "stresses": (self.before.observed_stress(), self.after.observed_stress()),
         }
         changes = {
             name: [
-                CoverageChange(
-                    c, _held(old, interval_width(c, old.dof)), _held(new, calibration.interval_widths(c)[number])
-                )
+                CoverageChange(c, _held(old, interval_width(c, old.dof)), _held(new, _width(calibration, name, c, new)))
                 for c in given
             ]
-            for number, (name, (old, new)) in enumerate(found.items())
+            for name, (old, new) in found.items()
             if old is not None and new is not None
         }
         if self.pairs is not None:
@@ -294,6 +293,12 @@ def _pairs(
         return None
     after = energy_pairs(changed, block, report=report)
     return (energy_pairs(plain, block), after) if len(after) else None
+
+
+def _width(calibration: AbstractJointCalibration, name: str, coverage: float, found: Observed) -> float:
+    """Half-width of the intervals of a quantity in units of its calibrated σ; stresses have quantiles of their own."""
+    of_energies, of_forces = calibration.interval_widths(coverage)
+    return {"energies": of_energies, "forces": of_forces}.get(name) or interval_width(coverage, found.dof)
 
 
 def _held(found: Observed, width: float) -> float:

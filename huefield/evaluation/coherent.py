@@ -206,7 +206,9 @@ def with_joint_tails(calibration: CoherentCalibration, predictions: Predictions)
     if quadratic is None or np.isfinite(quadratic).sum() < FEWEST:
         return calibration
     known = np.isfinite(quadratic)
-    dof = fit_joint_dof(quadratic[known], 1.0 + 3.0 * predictions.structures.sizes[known])
+    count = predictions.marginals.joint_count
+    count = 1.0 + 3.0 * predictions.structures.sizes if count is None else count
+    dof = fit_joint_dof(quadratic[known], count[known])
     return calibration.model_copy(update={"tails": calibration.tails.model_copy(update={"joint": dof})})
 
 

@@ -87,6 +87,7 @@ def worse_remarks(before: Predictions, after: Predictions) -> list[str]:
     pairs = {
         "energies": (before.observed_energies(), after.observed_energies()),
         "forces": (before.observed_forces(), after.observed_forces()),
+        "stresses": (before.observed_stress(), after.observed_stress()),
     }
     return [
         f"{name}: the likelihood of the structures that were not fitted to got worse (NLL {old:.3g} → {new:.3g}): "

@@ -12,6 +12,7 @@ from huefield.data.dataset import Part
 from huefield.evaluation.coherent import fit_predictions, with_joint_tails
 from huefield.evaluation.fits import fit_calibration, fit_gamma, with_gamma_times
 from huefield.evaluation.pairs import energy_pairs, fit_differences
+from huefield.evaluation.stressfit import with_stress
 from huefield.model.ensemble import Ensemble
 from huefield.predict import OnProgress, predict_part
 from huefield.predict.predictions import Predictions
@@ -56,11 +57,12 @@ class ModelFits:
     def _coherent(self, chosen: Bool[np.ndarray, " n"]) -> ModelFit:
         """Factors and tails of single quantities first; predictions with them show the tails of whole structures."""
         factors, remarks = fit_predictions(self.before.select(chosen))
+        factors, of_stress = with_stress(factors, self.before.select(chosen))
         factors = factors.model_copy(update={"fitted_for": self.plain.noise_kind})
         after = self._predicted(self.plain.with_calibration(factors))
         whole = with_joint_tails(factors, after.select(chosen))
         after = after.with_joint_dof(whole.tails.joint)
-        return ModelFit(self.plain.with_calibration(whole), after, (whole.in_words(), *remarks))
+        return ModelFit(self.plain.with_calibration(whole), after, (whole.in_words(), *remarks, *of_stress))
 
     def _gamma(self, chosen: Bool[np.ndarray, " n"]) -> ModelFit:
         gamma = fit_gamma(self.before.select(chosen), self._doubled.select(chosen))

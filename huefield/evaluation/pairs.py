@@ -93,7 +93,7 @@ def fit_differences(pairs: EnergyPairs) -> ConformalCalibration | None:
 
 
 def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"]:
-    """Indices of pairs of structures with equal group and composition; a random selection if there are very many."""
+    """Indices of pairs of structures with equal group, composition and cell; a random selection of very many."""
     found = [np.zeros((0, 2), np.int64)]
     for members in _groups(block):
         count = len(members) * (len(members) - 1) // 2
@@ -107,9 +107,11 @@ def drawn_pairs(block: Block, rng: np.random.Generator) -> Int[np.ndarray, "n 2"
 
 
 def _groups(block: Block) -> list[Int[np.ndarray, " m"]]:
-    """Indices of structures by data set, group and composition."""
-    found: dict[tuple[str, str, bytes], list[int]] = {}
+    """Indices of structures by data set, group, composition and, if they are periodic, cell."""
+    found: dict[tuple[str, str, bytes, bytes], list[int]] = {}
     for index in range(len(block)):
-        numbers = np.sort(block[index].atomic_numbers).tobytes()
-        found.setdefault((block.tags[index], block.groups[index], numbers), []).append(index)
+        structure = block[index]
+        lattice = np.where(structure.pbc.any(), structure.cell, 0.0).tobytes() + structure.pbc.tobytes()
+        atoms = np.sort(structure.atomic_numbers).tobytes()
+        found.setdefault((structure.tag, structure.group, atoms, lattice), []).append(index)
     return [np.array(members, np.int64) for members in found.values()]

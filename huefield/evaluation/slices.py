@@ -1,13 +1,14 @@
 """Metrics of a model for all data and for slices: data sets, elements, force magnitudes, groups of structures."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
+from huefield.core.structure import strain_labels, stress_volumes
 from huefield.evaluation.baseline_errors import BaselineErrors
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
@@ -35,6 +36,10 @@ class Slice:
     """Metrics of energies; None for slices of atoms, or without energies."""
     forces: PaperMetrics | None
     """Metrics of force components; None without forces."""
+    stress: PaperMetrics | None = None
+    """Metrics of stress components; None for slices of atoms, or without stresses."""
+    energy_per_atom: PaperMetrics | None = None
+    """Metrics of energies per atom; None for slices of atoms, or without periodic structures."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +54,7 @@ class Evaluation:
     forces_per_atom: MetricSummary | None
     """Metrics per atom: root mean square error of the three components, and their mean variance."""
     joint_nll: float | None
-    """Mean over structures of the joint negative log likelihood of energy and forces; None if unknown."""
+    """Mean over structures of the joint negative log likelihood of energy, forces and stress; None if unknown."""
     breakdown: tuple[Slice, ...]
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Number of skipped structures by reason."""
@@ -59,6 +64,13 @@ class Evaluation:
     """Confidence interval from resampled structures; None unless requested."""
     baseline: BaselineErrors | None = None
     """Errors of the baseline alone; None if the structures have no results of one."""
+    stress: MetricSummary | None = None
+    """Metrics of the six components of the stress [eV/Å³]; None if no stress was both predicted and observed."""
+    energy_per_atom: MetricSummary | None = None
+    """Metrics of energies divided by the number of atoms [eV]; None without periodic structures.
+
+    Cells of different size describe one crystal, so that only energies per atom can be compared.
+    """
 
     def as_dict(self) -> dict[str, object]:
         """Fields for JSON, with None in place of NaN."""
@@ -86,7 +98,7 @@ def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0,
     joint_nll, interval = _joint_nll(predictions, resampling, remarks)
     return Evaluation(
         name=predictions.name,
-        energy=_energy(predictions, resampling),
+        energy=_summary(predictions.observed_energies(), resampling),
         forces=None if forces is None else forces.of_components(resampling),
         forces_per_atom=None if forces is None else forces.of_atoms(resampling),
         joint_nll=joint_nll,
@@ -95,6 +107,8 @@ def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0,
         remarks=tuple(remarks.found),
         joint_nll_interval=interval,
         baseline=BaselineErrors.of(predictions.structures),
+        stress=_summary(predictions.observed_stress(), resampling),
+        energy_per_atom=_summary(_per_atom(predictions), resampling),
     )
 
 
@@ -145,8 +159,16 @@ class _Forces:
         return paper_metrics(self.error[rows].ravel(), self.variance[rows].ravel(), bins, self.dof)
 
 
-def _energy(predictions: Predictions, resampling: Resampling) -> MetricSummary | None:
-    found = predictions.observed_energies()
+def _per_atom(predictions: Predictions) -> Observed | None:
+    """Energies per atom, if any structure is periodic."""
+    found, block = predictions.observed_energies(), predictions.structures
+    if found is None or not stress_volumes(block.cells, block.pbc).any():
+        return None
+    sizes = block.sizes[found.structure]
+    return replace(found, mean=found.mean / sizes, target=found.target / sizes, variance=found.variance / sizes**2)
+
+
+def _summary(found: Observed | None, resampling: Resampling) -> MetricSummary | None:
     if found is None:
         return None
     error = np.subtract(found.target, found.mean, dtype=float)
@@ -182,6 +204,9 @@ def _not_predicted(predictions: Predictions) -> Iterator[str]:
         atoms = np.repeat(block.has_forces, block.sizes) & ~predictions.atoms_observed
         missing = len(np.unique(predictions.structures.owners[atoms]))
         yield from _unpredicted("forces", missing, int(block.has_forces.sum()))
+    stressed = int(strain_labels(block)[1].sum())
+    if predictions.stress is not None and stressed:
+        yield from _unpredicted("stresses", stressed - int(predictions.stress_observed.sum()), stressed)
 
 
 def _unpredicted(name: str, missing: int, observed: int) -> Iterator[str]:
@@ -236,21 +261,30 @@ def _by_structure(
     bins: int,
 ) -> Iterator[Slice]:
     """Slices of structures, by the number of the slice of each."""
-    energies = predictions.observed_energies()
     none = [None] * len(labels)
-    by_energy = none if energies is None else _parts(part_of_structure[energies.structure], len(labels))
     by_forces = none if forces is None else _parts(part_of_structure[forces.structure], len(labels))
-    for label, structures, atoms in zip(labels, by_energy, by_forces, strict=True):
-        energy = _energy_scores(energies, structures, bins)
+    energies, stresses, per_atom = (
+        _scores_by_part(found, part_of_structure, len(labels), bins)
+        for found in (predictions.observed_energies(), predictions.observed_stress(), _per_atom(predictions))
+    )
+    for number, (label, atoms) in enumerate(zip(labels, by_forces, strict=True)):
         found = None if forces is None or atoms is None or not len(atoms) else forces.scores(atoms, bins)
-        yield Slice(kind, label, energy, found)
+        yield Slice(kind, label, energies[number], found, stresses[number], per_atom[number])
 
 
-def _energy_scores(energies: Observed | None, rows: Int[np.ndarray, " part"] | None, bins: int) -> PaperMetrics | None:
-    if energies is None or rows is None or not len(rows):
-        return None
-    error = np.subtract(energies.target[rows], energies.mean[rows], dtype=float)
-    return paper_metrics(error, energies.variance[rows].astype(float), bins, energies.dof)
+def _scores_by_part(
+    found: Observed | None, part_of_structure: Int[np.ndarray, " n"], parts: int, bins: int
+) -> list[PaperMetrics | None]:
+    """Metrics of the entries in each part; None for parts without entries."""
+    if found is None:
+        return [None] * parts
+    rows = _parts(part_of_structure[found.structure], parts)
+    return [_scores(found, some, bins) if len(some) else None for some in rows]
+
+
+def _scores(found: Observed, rows: Int[np.ndarray, " part"], bins: int) -> PaperMetrics:
+    error = np.subtract(found.target[rows], found.mean[rows], dtype=float)
+    return paper_metrics(error, found.variance[rows].astype(float), bins, found.dof)
 
 
 def _largest_groups(groups: Sequence[str]) -> tuple[list[str], Int[np.ndarray, " n"]]:

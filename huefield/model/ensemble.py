@@ -192,9 +192,9 @@ class Ensemble(eqx.Module):
         """The ensemble with quantiles of its uncertainties of data like the training data."""
         return replace(self, typical=typical)
 
-    def __call__(self, graph: Graph) -> Gaussian:
+    def __call__(self, graph: Graph, *, strain: bool = False) -> Gaussian:
         """The moment-matched mixture of the members' distributions, calibrated."""
-        return self.joint(graph).distribution
+        return self.joint(graph, strain=strain).distribution
 
     def mean(self, graph: Graph, *, strain: bool = False) -> MeanOutput:
         """The mean of :meth:`__call__` without the work that only its covariance needs. May be compiled."""

@@ -1,6 +1,7 @@
 """A force field: a potential with a noise model, one member of an ensemble."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import equinox as eqx
@@ -69,14 +70,15 @@ class ForceField(eqx.Module):
             )
         return _distribution(outputs, covariance, graph)
 
-    def as_taught(self, graph: Graph, share: Float[Array, " S"]) -> Gaussian:
-        """The same distribution; a share of the gradients of its forces reaches the noise levels ρ and ∂ρ/∂r.
+    def as_taught(self, graph: Graph, share: Float[Array, " S"], *, strain: bool = False) -> Gaussian:
+        """The same distribution; a share of the gradients of its forces and stresses reaches the noise levels ρ.
 
         Args:
             graph: the structures.
             share: of each structure, between 0 (no gradient) and 1 (all of it).
+            strain: whether to include ∂E/∂ε.
         """
-        outputs = self.outputs(graph)
+        outputs = self.outputs(graph, strain=strain)
 
         def part(x: Array, share: Array) -> Array:
             fixed = jax.lax.stop_gradient(x)
@@ -84,12 +86,11 @@ class ForceField(eqx.Module):
 
         levels = part(outputs.levels, share)
         gradients = part(outputs.level_gradients, graph.partition.spread(share)[:, None])
-        of_forces = eqx.tree_at(lambda o: (o.levels, o.level_gradients), outputs, (levels, gradients))
+        strains = None if outputs.level_strains is None else part(outputs.level_strains, share[:, None, None])
+        of_forces = replace(outputs, levels=levels, level_gradients=gradients, level_strains=strains)
         whole, less = (self.noise.covariance(each, graph) for each in (outputs, of_forces))
-        diagonal, columns = (
-            eqx.tree_at(lambda part: part.forces, ours, theirs.forces)
-            for ours, theirs in ((whole.diagonal, less.diagonal), (whole.columns, less.columns))
-        )
+        diagonal = replace(whole.diagonal, forces=less.diagonal.forces, strain=less.diagonal.strain)
+        columns = replace(whole.columns, forces=less.columns.forces, strain=less.columns.strain)
         return _distribution(outputs, Covariance(diagonal, columns), graph)
 
     def outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:

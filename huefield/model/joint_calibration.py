@@ -30,11 +30,14 @@ class Tails(FrozenConfig):
     energy: DegreesOfFreedom | None = Field(None, description="of energies and energy differences")
     forces: DegreesOfFreedom | None = Field(None, description="of force components")
     joint: DegreesOfFreedom | None = Field(None, description="of the energy and all forces of a structure together")
+    observed_stress: DegreesOfFreedom | None = Field(
+        None, description="of stress components, if it was fitted to them; null for that of forces"
+    )
 
     @property
     def stress(self) -> float | None:
-        """Of stress components: that of forces, since calibrations are fitted to energies and forces alone."""
-        return self.forces
+        """Of stress components: that of forces, unless it was fitted to stresses."""
+        return self.forces if self.observed_stress is None else self.observed_stress
 
 
 class AbstractJointCalibration(FrozenConfig):
@@ -106,6 +109,9 @@ class CoherentCalibration(AbstractJointCalibration):
     force_diagonal: PositiveFinite = Field(1.0, description="factor of the rest of the force variances")
     spread: PositiveFinite = Field(1.0, description="factor of the variance between members, in energies and forces")
     fitted_for: str | None = Field(None, description="kind of the noise model that it was fitted for; null if unknown")
+    stress_diagonal: PositiveFinite | None = Field(
+        None, description="factor of the rest of the stress variances; null for that of the forces"
+    )
 
     @property
     def is_coherent(self) -> bool:
@@ -129,6 +135,8 @@ class CoherentCalibration(AbstractJointCalibration):
             "members": self.spread,
         }
         dof = {"energies": self.tails.energy, "forces": self.tails.forces, "a structure": self.tails.joint}
+        if self.stress_diagonal is not None:
+            factors["rest of stresses"], dof["stresses"] = self.stress_diagonal, self.tails.stress
         listed = ", ".join(f"{name} {factor:.3g}" for name, factor in factors.items())
         tails = ", ".join(f"{name} {'normal' if nu is None else f'{nu:.3g}'}" for name, nu in dof.items())
         return f"factors of the variances: {listed}; ν of the Student t distributions of errors: {tails}"
@@ -136,15 +144,15 @@ class CoherentCalibration(AbstractJointCalibration):
     def scaling(self, distribution: Gaussian) -> Scaling:
         """The factors, for each energy and force."""
 
-        def spread_out(energy: float, forces: float) -> EnergyForces:
+        def spread_out(energy: float, forces: float, stress: float) -> EnergyForces:
             mean = distribution.mean
-            strain = None if mean.strain is None else jnp.full_like(mean.strain, forces)
+            strain = None if mean.strain is None else jnp.full_like(mean.strain, stress)
             return EnergyForces(jnp.full_like(mean.energy, energy), jnp.full_like(mean.forces, forces), strain)
 
         return Scaling(
-            columns=spread_out(self.noise, self.noise),
-            diagonal=spread_out(self.energy_diagonal, self.force_diagonal),
-            spread=spread_out(self.spread, self.spread),
+            columns=spread_out(self.noise, self.noise, self.noise),
+            diagonal=spread_out(self.energy_diagonal, self.force_diagonal, self.stress_diagonal or self.force_diagonal),
+            spread=spread_out(self.spread, self.spread, self.spread),
         )
 
     def energy_scaling(self, total_var: Variances) -> tuple[Variances, ...]:

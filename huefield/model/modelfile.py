@@ -8,7 +8,7 @@ Layout of format versions 1 to 5: a safetensors file whose metadata has
 ``huefield``       version of the library that wrote it
 ``config``         JSON of :class:`ForceField.Config`
 ``atom_energies``  JSON list of atomic numbers and energies of isolated atoms [eV]; optional
-``calibration``    JSON of a joint calibration; coherent ones and tails from version 3 on
+``calibration``    JSON of a joint calibration; coherent ones and tails from version 3, stresses from 4 on
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
 ``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; from version 4 on
 ``datasets``       JSON of :class:`Datasets`, in version 5; ``atom_energies`` are those of the chosen one
@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import mode
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -54,9 +54,11 @@ FORMAT_VERSION = 5
 """The newest version that can be read. Ensembles are written as the oldest version that has everything they have, and
 with the fields of that version alone: programs that know older versions only either read a file, or ask for an upgrade.
 Calibrations need version 2. Coherent ones, tails, local noise and the size of the largest structure need version 3,
-corrections of a baseline version 4, and several data sets version 5."""
+corrections of a baseline and calibrations of observed stresses version 4, and several data sets version 5."""
 SINCE_VERSION_3 = ("kind", "tails", "most_atoms")
 """Fields of calibrations and of typical uncertainties that older versions do not know."""
+SINCE_VERSION_4: dict[str, Any] = {"stress_diagonal": True, "tails": {"observed_stress": True}}
+"""The same of version 4."""
 NOISE_SINCE_VERSION_3 = ("local", "local_white")
 """Kinds of noise models that older versions do not know."""
 _CALIBRATION: TypeAdapter[AbstractJointCalibration] = TypeAdapter(JointCalibration)
@@ -100,8 +102,7 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     }
     for name, entry in (("calibration", ensemble.calibration), ("typical", ensemble.typical)):
         if entry is not None:
-            unknown = () if int(metadata["format_version"]) >= 3 else SINCE_VERSION_3
-            metadata[name] = entry.model_dump_json(exclude=set(unknown))
+            metadata[name] = entry.model_dump_json(exclude=_unknown_fields(int(metadata["format_version"])))
     if ensemble.baseline is not None:
         metadata["baseline"] = ensemble.baseline.model_dump_json()
     if ensemble.datasets is not None:
@@ -112,11 +113,20 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     write_bytes(Path(path), format_file(tensors, metadata, FORMAT))
 
 
+def _unknown_fields(version: int) -> dict[str, Any]:
+    """Fields of calibrations and typical uncertainties that a format version does not know."""
+    if version >= 4:
+        return {}
+    return SINCE_VERSION_4 if version == 3 else {**SINCE_VERSION_4, **dict.fromkeys(SINCE_VERSION_3, True)}
+
+
 def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
     if ensemble.datasets is not None:
         return "5"
-    if ensemble.baseline is not None:
+    calibration = ensemble.calibration
+    stressed = isinstance(calibration, CoherentCalibration) and calibration.stress_diagonal is not None
+    if ensemble.baseline is not None or stressed:
         return "4"
     if (
         isinstance(ensemble.calibration, CoherentCalibration)

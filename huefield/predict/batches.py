@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from huefield.baselines import BaselineComputer, BaselineLike, open_baseline
-from huefield.core.structure import Block, joined, row_ranges, stress_volumes
+from huefield.core.structure import Block, joined, row_ranges, strain_labels, stress_volumes
 from huefield.data.batches.batching import Batch, prefetch
 from huefield.data.batches.prepared import Prepared
 from huefield.data.batches.shapes import GrowingShapes, grouped
@@ -53,7 +53,7 @@ def predict_part(
     members: bool = False,
     baseline: BaselineLike | None = None,
 ) -> Predictions:
-    """Predict every structure whose elements the model knows.
+    """Predict every structure whose elements the model knows; also stresses, if the stress of any is known.
 
     Args:
         ensemble: the model.
@@ -69,6 +69,7 @@ def predict_part(
         ensemble,
         known.blocks(),
         name,
+        stress=has_stress_labels(known),
         members=members,
         baseline=baseline,
         on_fault=lambda fault: faults.update([fault.reason]),
@@ -126,11 +127,18 @@ def predict_parts(ensemble: Ensemble, parts: Parts, name: str = "") -> Iterator[
         name: name of the model.
     """
     names, ends, done = list(parts), np.cumsum([len(part) for part in parts.values()]), 0
-    for found in predict_blocks(ensemble, (block for part in parts.values() for block in part.blocks()), name):
+    stress = any(map(has_stress_labels, parts.values()))
+    blocks = (block for part in parts.values() for block in part.blocks())
+    for found in predict_blocks(ensemble, blocks, name, stress=stress):
         owners = np.searchsorted(ends, np.arange(done, done + len(found)), side="right")
         for number in np.unique(owners):
             yield names[number], found.select(owners == number)
         done += len(found)
+
+
+def has_stress_labels(part: Part) -> bool:
+    """Whether the stress of any structure is known."""
+    return any(strain_labels(block)[1].any() for block in part.blocks())
 
 
 def predictions_by_part(ensemble: Ensemble, parts: Parts, name: str = "") -> dict[str, Predictions]:

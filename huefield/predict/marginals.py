@@ -16,7 +16,7 @@ from huefield.support.checks import require_non_negative, require_shape
 from huefield.support.errors import HuefieldError
 
 QUANTITIES = ("energy", "forces", "stress")
-JOINT = ("joint_nll", "joint_quadratic")
+JOINT = ("joint_nll", "joint_quadratic", "joint_count")
 QuantityScaling = Callable[[Float[np.ndarray, "*n"]], tuple[Float[np.ndarray, "*n"], ...]]
 """From variances to factors of the noise, of the diagonal and of the members."""
 ROUNDING = 1e-5
@@ -188,18 +188,27 @@ class EnergyForcesMarginals:
     stress: Marginals | None = None
     """[n, 3, 3], in eV/Å³, NaN for structures that have none; None unless asked for."""
     joint_nll: Float[np.ndarray, " n"] | None = None
-    """Negative log-likelihood of energy and forces together; NaN where one is not known, None without noise model."""
+    """Negative log-likelihood of energy and forces together, with the stress where it was observed and predicted.
+
+    NaN where energy or forces are not known, None without noise model.
+    """
     joint_quadratic: Float[np.ndarray, " n"] | None = None
     """rᵀ Σ⁻¹ r of the errors of energy and forces together; defined as ``joint_nll`` is."""
+    joint_count: Float[np.ndarray, " n"] | None = None
+    """Number of these errors; defined as ``joint_nll`` is."""
 
     @classmethod
     def joined(cls, parts: "Sequence[EnergyForcesMarginals]") -> "EnergyForcesMarginals":
-        """The structures of some marginals one after the other; only the quantities that all parts have."""
+        """The structures of some marginals one after the other; only the quantities that all parts have.
+
+        Stresses count as known where they do not exist: a part without cells has NaN.
+        """
 
         def column(name: str, join: Callable[[list[Any]], Any]) -> Any:
             found = [getattr(part, name) for part in parts]
             return None if any(each is None for each in found) else join(found)
 
+        parts = _all_with_stress(parts)
         quantities = {name: column(name, Marginals.joined) for name in QUANTITIES}
         return cls(**quantities, **{name: column(name, np.concatenate) for name in JOINT})
 
@@ -213,7 +222,7 @@ class EnergyForcesMarginals:
             None if found is None else found.rows(which)
             for found, which in ((self.energy, structures), (self.forces, atoms), (self.stress, structures))
         )
-        joint = (None if found is None else found[structures] for found in (self.joint_nll, self.joint_quadratic))
+        joint = (None if found is None else found[structures] for found in (getattr(self, name) for name in JOINT))
         return EnergyForcesMarginals(energy, forces, stress, *joint)
 
     def calibrated(self, calibration: AbstractJointCalibration) -> "EnergyForcesMarginals":
@@ -238,11 +247,13 @@ class EnergyForcesMarginals:
         )
 
     def uncalibrated(self) -> "EnergyForcesMarginals | None":
-        """The marginals before calibration, without joint likelihood and stresses; None without a calibration."""
+        """The marginals before calibration, without joint likelihood; None without a calibration."""
         if all(each is None or each.factors is None for each in (self.energy, self.forces)):
             return None
-        energy, forces = (None if each is None else each.uncalibrated() for each in (self.energy, self.forces))
-        return EnergyForcesMarginals(energy, forces)
+        energy, forces, stress = (
+            None if each is None else each.uncalibrated() for each in (self.energy, self.forces, self.stress)
+        )
+        return EnergyForcesMarginals(energy, forces, stress)
 
     def finite(self, owners: Int[np.ndarray, " A"], has_stress: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
         """Structures for which every number is finite, apart from stresses that do not exist."""
@@ -264,3 +275,19 @@ class EnergyForcesMarginals:
         kept = ~((forces.aleatoric_var == 0) & vanishing)
         variances = {"variance": forces.variance * kept, "epistemic_var": forces.epistemic_var * kept}
         return replace(self, forces=replace(forces, **variances))
+
+
+def _all_with_stress(parts: Sequence[EnergyForcesMarginals]) -> Sequence[EnergyForcesMarginals]:
+    """The same, with stresses of NaN for parts that have none beside others that have some."""
+    if all(part.stress is None for part in parts) or any(part.energy is None for part in parts):
+        return parts
+    return [part if part.stress is not None else replace(part, stress=_no_stress(part.energy)) for part in parts]
+
+
+def _no_stress(energy: Marginals | None) -> Marginals:
+    """Stresses of structures that have none: NaN with zero variances."""
+    assert energy is not None  # noqa: S101 - the caller has checked it
+    shape = (len(energy.mean), 3, 3)
+    zero, one = np.zeros(shape), np.ones(shape)
+    factors = None if energy.factors is None else PartFactors(one, one, one)
+    return Marginals(np.full(shape, np.nan), zero, zero, zero, None, zero, factors)

@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from huefield.core.lowrank import LOG_2PI
-from huefield.core.structure import Block, joined
+from huefield.core.strain import voigt
+from huefield.core.structure import Block, joined, strain_labels
 from huefield.core.tails import joint_log_density
 from huefield.model.joint_calibration import AbstractJointCalibration
 from huefield.predict.marginals import EnergyForcesMarginals, Marginals
@@ -96,11 +97,11 @@ class Predictions:
         return replace(self, structures=self.structures.select(keep), marginals=marginals)
 
     def calibrated(self, calibration: AbstractJointCalibration) -> "Predictions":
-        """With calibrated variances, without joint likelihood and stresses."""
+        """With calibrated variances, without joint likelihood and stresses, whose calibration needs the model."""
         return replace(self, marginals=self.marginals.calibrated(calibration))
 
     def uncalibrated(self) -> "Predictions | None":
-        """Predictions before calibration, without joint likelihood and stresses; None if the model has none."""
+        """Predictions before calibration, without joint likelihood; None if the model has none."""
         before = self.marginals.uncalibrated()
         return None if before is None else replace(self, marginals=before)
 
@@ -109,7 +110,8 @@ class Predictions:
         nll, quadratic = self.marginals.joint_nll, self.marginals.joint_quadratic
         if nll is None or quadratic is None:
             return self
-        count = 1.0 + 3.0 * self.structures.sizes
+        count = self.marginals.joint_count
+        count = 1.0 + 3.0 * self.structures.sizes if count is None else count
         log_det = 2.0 * nll - quadratic - count * LOG_2PI
         with jax.enable_x64(True):
             density = joint_log_density(jnp.asarray(quadratic), jnp.asarray(log_det), jnp.asarray(count), dof)
@@ -141,6 +143,30 @@ class Predictions:
         columns = (self.forces.mean, self.forces.variance, self.structures.forces)
         mean, variance, target = (column[kept].ravel() for column in columns)
         return Observed(mean, variance, target, np.repeat(self.structures.owners[kept], 3), self.forces.dof)
+
+    def observed(self, quantity: str) -> Observed | None:
+        """Observed entries of ``energy``, ``forces`` or ``stress``."""
+        found = {"energy": self.observed_energies, "forces": self.observed_forces, "stress": self.observed_stress}
+        return found[quantity]()
+
+    @property
+    def stress_observed(self) -> Bool[np.ndarray, " n"]:
+        """Structures whose stress was observed, and also predicted if stresses are predicted at all.
+
+        A molecule in a box has none, whatever its label says (:func:`huefield.core.structure.stress_volumes`).
+        """
+        observed = strain_labels(self.structures)[1]
+        return observed if self.stress is None else observed & np.isfinite(self.stress.mean).all((1, 2))
+
+    def observed_stress(self) -> Observed | None:
+        """The six independent components of stresses that were observed and predicted; None if there are none."""
+        kept = self.stress_observed
+        if self.stress is None or not kept.any():
+            return None
+        target = 0.5 * (self.structures.stress + np.swapaxes(self.structures.stress, 1, 2))
+        columns = (self.stress.mean, self.stress.variance, target)
+        mean, variance, target = (voigt(column[kept]).ravel() for column in columns)
+        return Observed(mean, variance, target, np.repeat(np.flatnonzero(kept), 6), self.stress.dof)
 
 
 def linear_in_composition(structures: Block, energy: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

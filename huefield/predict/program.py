@@ -34,6 +34,7 @@ class VarianceOutput(NamedTuple):
     joint_nll: Float[Array, " S"] | None
     """None without labels or without a noise model."""
     joint_quadratic: Float[Array, " S"] | None
+    joint_count: Float[Array, " S"] | None
 
 
 def variances(
@@ -45,15 +46,15 @@ def variances(
         ensemble: the model.
         graph: the structures.
         labels: observed values for the joint likelihood, energies relative to isolated atoms; None for no likelihood.
-        stress: whether to predict stresses too.
+        stress: whether to predict stresses too. Observed ones are part of the likelihood then.
         members: whether to keep the mean of each member.
     """
     output = ensemble.joint(graph, strain=stress)
     distribution = output.distribution
-    joint: tuple[Float[Array, " S"] | None, ...] = (None, None)
+    joint: tuple[Float[Array, " S"] | None, ...] = (None, None, None)
     if labels is not None and ensemble.members.noise.has_variance:
-        terms = distribution.density_terms(labels)
-        joint = (-joint_log_density(*terms, ensemble.tails.joint), terms.quadratic)
+        terms = distribution.density_terms(labels if stress else labels.without_strain())
+        joint = (-joint_log_density(*terms, ensemble.tails.joint), terms.quadratic, terms.size)
     return VarianceOutput(
         distribution.mean,
         distribution.aleatoric_variance(),
@@ -93,7 +94,7 @@ def marginals(
         replace(energy, mean=energies.mean(0), members=None if output.members is None else energies, dof=tails.energy),
         replace(_quantity(output, "forces", np.ones((atoms, 1))), dof=tails.forces),
         None if output.mean.strain is None else replace(_quantity(output, "strain", per_volume), dof=tails.stress),
-        *(None if found is None else np.asarray(found, float)[:count] for found in output[-2:]),
+        *(None if found is None else np.asarray(found, float)[:count] for found in output[-3:]),
     )
 
 

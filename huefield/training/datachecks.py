@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from huefield.core.structure import Block, strain_labels
 from huefield.data.dataset import DataConfig, FileData, Part, Parts
 from huefield.data.outliers import LabelSizes
 from huefield.data.readers.base import Remark, reader_of_training
@@ -108,9 +109,19 @@ def overview(parts: Parts, references: AtomicReferences, members: range, total: 
         yield "warning: no structure for training has forces; they are learnt from energies alone"
     for name, elements in _unknown_elements(parts).items():
         yield f"warning: structures of {name} with {elements}, which the training data lack, are skipped"
-    stresses = sum(int(block.has_stress.sum()) for block in train.blocks())
-    if stresses:
-        yield f"warning: {stresses} structures for training have a stress, which training does not use yet"
+    given, used = np.sum([_stress_counts(block) for block in train.blocks()], axis=0)
+    if used:
+        yield f"the stress of {used} structures for training is known, which stages learn with their stress_weight"
+    if given > used:
+        yield (
+            f"warning: {given - used} structures for training have a stress, but no periodic cell that it could refer "
+            "to; it is ignored"
+        )
+
+
+def _stress_counts(block: Block) -> tuple[int, int]:
+    """Structures with a stress label, and those of them that have a stress."""
+    return int(block.has_stress.sum()), int(strain_labels(block)[1].sum())
 
 
 def label_warnings(parts: Parts, data: DataConfig | None = None, *, resumed: bool = False) -> Iterator[str]:

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from huefield.core import EnergyForces, Gaussian, Labels
 from huefield.data.batches.batching import Batch
 from huefield.data.batches.prepared import Prepared
 from huefield.model.forcefield import ForceField
@@ -78,9 +79,10 @@ def _size(value: float) -> float:
 
 def _terms(predict: Callable[..., Any], batch: Batch, stage: AbstractStage) -> list[Term]:
     """The terms of the loss; errors are in double precision, so that their squares do not overflow."""
-    distribution = predict(batch.graph)
-    terms = (marginal_nll if stage.trains_noise else squared_error)(distribution, batch.labels)
-    variance, mean, labels = distribution.variance(), distribution.mean, batch.labels
+    labels = stage.used(batch.labels)
+    distribution = predict(batch.graph, strain=labels.strain is not None)
+    terms = (marginal_nll if stage.trains_noise else squared_error)(distribution, labels)
+    variance, mean = distribution.variance(), distribution.mean
     owner, count = np.asarray(batch.graph.partition.structure_index), batch.graph.partition.num_structures
 
     def per_structure(of_atoms: Any, reduce: np.ufunc, start: float) -> Float[np.ndarray, " S"]:
@@ -93,10 +95,19 @@ def _terms(predict: Callable[..., Any], batch: Batch, stage: AbstractStage) -> l
     energy_noise, force_noise = (np.sqrt(np.asarray(v, np.float64)) for v in (variance.energy, variance.forces))
     largest, smallest = per_structure(force_error, np.maximum, 0.0), per_structure(force_noise, np.minimum, np.inf)
     noise = (energy_noise, smallest) if stage.trains_noise else (None, None)
-    return [
+    found = [
         Term("energy", "eV", np.asarray(terms.energy, np.float64), energy_error, noise[0]),
         Term("force", "eV/Å", per_structure(terms.forces, np.add, 0.0), largest, noise[1]),
     ]
+    return found if labels.strain is None else [*found, _stress_term(terms, distribution, labels, stage.trains_noise)]
+
+
+def _stress_term(terms: EnergyForces, distribution: Gaussian, labels: Labels, trains_noise: bool) -> Term:
+    """The term of the strain derivative ∂E/∂ε, the stress times the volume."""
+    error = _error(labels.strain, distribution.mean.strain, np.asarray(labels.strain_mask)[:, None, None])
+    noise = np.sqrt(np.asarray(distribution.variance().strain, np.float64)).min((1, 2)) if trains_noise else None
+    value = np.asarray(terms.strain, np.float64).sum((1, 2))
+    return Term("stress × volume", "eV", value, error.max((1, 2)), noise)
 
 
 def _error(label: Any, mean: Any, mask: Any) -> Float[np.ndarray, "*n"]:

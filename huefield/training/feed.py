@@ -33,7 +33,8 @@ def prepare(
         weights: of data sets in the loss, where they differ from 1.
     """
     own = Prepared.of(part.share(own_share(len(part))), cutoff_angstrom, references.of_block)
-    columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets))
+    stressed = np.zeros(len(own), bool) if own.stressed is None else own.stressed
+    columns = (shared(column, len(part)) for column in (own.sizes, own.neighbours, own.offsets, stressed))
     return replace(Prepared(part, cutoff_angstrom, *columns), weights=_weights_of(part, weights))
 
 

@@ -52,11 +52,13 @@ class Errors(NamedTuple):
     energy_var: Float[np.ndarray, " n"]
     forces: Float[np.ndarray, " m"]
     forces_var: Float[np.ndarray, " m"]
+    stress: Float[np.ndarray, " k"] = NOTHING
+    stress_var: Float[np.ndarray, " k"] = NOTHING
 
     @classmethod
     def of(cls, predictions: Predictions) -> "Errors":
         """Errors and variances of predictions beside their labels."""
-        observed = (predictions.observed_energies(), predictions.observed_forces())
+        observed = (predictions.observed_energies(), predictions.observed_forces(), predictions.observed_stress())
         pairs = ((NOTHING, NOTHING) if each is None else (each.error, each.variance) for each in observed)
         return cls(*(column for pair in pairs for column in pair))
 
@@ -69,13 +71,16 @@ class EnsembleScores:
     """Metrics of energies [eV]."""
     forces: PaperMetrics
     """Metrics of force components [eV/Å]."""
+    stress: PaperMetrics | None = None
+    """Metrics of stress components [eV/Å³]; None without stress labels."""
 
     @classmethod
     def of(cls, *blocks: Predictions | Errors) -> "EnsembleScores":
         """Metrics of predictions beside their labels, of one block or of several."""
         errors = [Errors.of(block) if isinstance(block, Predictions) else block for block in blocks]
         columns = [np.concatenate(column) for column in zip(*errors, strict=True)]
-        return cls(paper_metrics(columns[0], columns[1], BINS), paper_metrics(columns[2], columns[3], BINS))
+        energy, forces, stress = (paper_metrics(columns[i], columns[i + 1], BINS) for i in (0, 2, 4))
+        return cls(energy, forces, stress if stress.count else None)
 
     def as_dict(self) -> dict[str, object]:
         """Fields for JSON, with None in place of NaN."""
@@ -101,15 +106,17 @@ class Trained:
         return self.model.parent
 
     def table(self) -> str:
-        """Metrics of energies and force components, a line for each part of the data."""
+        """Metrics of energies, force components and stresses, a line for each part of the data that has them."""
         lines = []
-        for quantity, unit in (("energy", "eV"), ("forces", "eV/Å")) if self.scores else ():
-            width = max(16, *map(len, self.scores))
+        stress = any(scores.stress for scores in self.scores.values())
+        units = [("energy", "eV"), ("forces", "eV/Å"), *([("stress", "eV/Å³")] if stress else [])]
+        width = max([16, *map(len, self.scores)])
+        for quantity, unit in units if self.scores else ():
             heads = f" {'MAE':>8} {'RMSE':>8} {'NLL':>8} {'RZV':>6} {'RMV':>8}"
             lines.append(f"{quantity} [{unit}]".ljust(width) + heads)
             for name, scores in self.scores.items():
-                e = getattr(scores, quantity)
-                lines.append(f"{name:>{width}} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
+                if (e := getattr(scores, quantity)) is not None:
+                    lines.append(f"{name:>{width}} {e.mae:8.4f} {e.rmse:8.4f} {e.nll:8.2f} {e.rzv:6.2f} {e.rmv:8.4f}")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
@@ -205,7 +212,9 @@ def select(candidates: Candidates, validation: Prepared, stage: AbstractStage, r
 
 def criterion(ensemble: Ensemble, data: Prepared, stage: AbstractStage) -> float:
     """The selection criterion of a stage for the predictions of a whole ensemble; infinite if any is NaN."""
-    program = eqx.filter_jit(lambda model, batch: stage.criterion(model(batch.graph), batch.labels))
+    program = eqx.filter_jit(
+        lambda model, batch: stage.criterion(model(batch.graph, strain=stage.needs_strain(batch.labels)), batch.labels)
+    )
     found = [program(ensemble, batch) for _, batch in batches_of(data, GrowingShapes())]
     sums, counts = (
         np.sum([np.asarray(part, np.float64) for part in parts], axis=0)

@@ -109,7 +109,8 @@ def validation_line(report: ValidationReport) -> str:
         return f"{1e3 * mae:7.1f} {1e3 * rmse:7.1f} {noise}"
 
     improved = f"{int(report.improved.sum())} of {len(report.improved)}"
-    return f"{f'at step {report.step}':>23} {of('energy')} | {of('force')} | {improved:>8}"
+    stress = "" if metrics.stress_rmse is None else f"; stress RMSE {1e3 * metrics.stress_rmse.mean():.2f} meV/Å³"
+    return f"{f'at step {report.step}':>23} {of('energy')} | {of('force')} | {improved:>8}{stress}"
 
 
 def _span(values: Any) -> str:

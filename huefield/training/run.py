@@ -181,7 +181,7 @@ class Run:
             waited=waited,
             stopped=now.stopped if patience is None else now.stopped | (waited >= patience),
         )
-        self.record.write("validation", self.position, self.stage, improved=improved, **vars(metrics))
+        self.record.write("validation", self.position, self.stage, improved=improved, **metrics.known())
         self.setting.report(
             ValidationReport(self.position.stage, self.stage.kind, self.position.step, metrics, improved)
         )

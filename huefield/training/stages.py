@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from pydantic import Field, model_validator
 
 from huefield.core import EnergyForces, Gaussian, Graph, Labels
+from huefield.core.strain import UPPER
 from huefield.core.tails import FEWEST_DOF
 from huefield.model.forcefield import ForceField
 from huefield.support.config import FrozenConfig
@@ -34,10 +35,12 @@ class AbstractStage(FrozenConfig, ABC):
     initialise_noise: bool = Field(False, description="set each member's noise levels to its errors first")
     energy_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the energy terms")
     force_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the force terms")
+    stress_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the stress terms; 0 ignores stress labels")
     reduction: Literal["structure", "averages"] = Field(
         "structure",
-        description="structure: sum over the energy and all force components of a structure, averaged over structures "
-        "(the likelihood itself); averages: average over energies plus average over force components",
+        description="structure: sum over the energy and all force and stress components of a structure, averaged over "
+        "structures (the likelihood itself); averages: average over energies plus average over force components plus "
+        "average over stress components",
     )
 
     @property
@@ -47,7 +50,15 @@ class AbstractStage(FrozenConfig, ABC):
 
     def distribution(self, member: ForceField, graph: Graph, labels: Labels) -> Gaussian:
         """The prediction of a member for :meth:`loss`; a stage may stop gradients of some of its parts."""
-        return member(graph)
+        return member(graph, strain=self.needs_strain(labels))
+
+    def needs_strain(self, labels: Labels) -> bool:
+        """Whether the objective has stress terms; without them no strain derivative is computed."""
+        return labels.strain is not None and self.stress_weight > 0
+
+    def used(self, labels: Labels) -> Labels:
+        """The labels of the objective: those of stress only if they have a weight."""
+        return labels if self.needs_strain(labels) else labels.without_strain()
 
     @abstractmethod
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
@@ -58,7 +69,7 @@ class AbstractStage(FrozenConfig, ABC):
         return self.loss(distribution, labels, jnp.ones(()))
 
     def _reduced(self, terms: EnergyForces, labels: Labels, distribution: Gaussian) -> Averages:
-        terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight)
+        terms = likelihoods.weighted(terms, self.energy_weight, self.force_weight, self.stress_weight)
         terms = likelihoods.weighted_by_dataset(terms, labels, distribution.partition)
         if self.reduction == "averages":
             return likelihoods.average_of_averages(terms, labels)
@@ -66,7 +77,11 @@ class AbstractStage(FrozenConfig, ABC):
 
 
 class SquaredErrorStage(AbstractStage):
-    """Trains the mean only: ½ (error of an energy)² [eV²] and ½ (error of a force component)² [eV²/Å²]."""
+    """Trains the mean only.
+
+    Terms: ½ (error of an energy)² [eV²], ½ (error of a force component)² [eV²/Å²], and ½ (error of a component of the
+    strain derivative, which is the stress times the volume)² [eV²].
+    """
 
     kind: Literal["squared_error"] = "squared_error"
 
@@ -77,6 +92,7 @@ class SquaredErrorStage(AbstractStage):
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """Weighted squared errors."""
+        labels = self.used(labels)
         return self._reduced(likelihoods.squared_error(distribution, labels), labels, distribution)
 
 
@@ -86,7 +102,8 @@ class AbstractNoiseStage(AbstractStage):
     level_learns: LevelLearns = Field(
         "likelihood",
         description="terms that colored noise learns its ρ from: likelihood, all terms; evenly, the energy term and "
-        "the mean of the force terms; energies, the energy term only. All other parameters learn from all terms",
+        "the mean of the force and stress terms; energies, the energy term only. All other parameters learn from all "
+        "terms",
     )
 
     @model_validator(mode="after")
@@ -106,10 +123,14 @@ class AbstractNoiseStage(AbstractStage):
         """The prediction of a member, with the gradient of ρ from the force terms scaled by ``level_learns``."""
         if self.level_learns == "likelihood":
             return super().distribution(member, graph, labels)
+        strain = self.needs_strain(labels)
         if self.level_learns == "energies":
-            return member.as_taught(graph, jnp.zeros_like(labels.energy))
+            return member.as_taught(graph, jnp.zeros_like(labels.energy), strain=strain)
         atoms = graph.partition.sum(labels.forces_mask.astype(labels.energy.dtype))
-        return member.as_taught(graph, 1 / jnp.maximum(labels.forces.shape[1] * atoms, 1))
+        count = labels.forces.shape[1] * atoms
+        if strain and labels.strain_mask is not None:
+            count = count + int(UPPER.sum()) * labels.strain_mask
+        return member.as_taught(graph, 1 / jnp.maximum(count, 1), strain=strain)
 
 
 class BetaNLLStage(AbstractNoiseStage):
@@ -121,11 +142,13 @@ class BetaNLLStage(AbstractNoiseStage):
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """β-NLL of the marginals."""
+        labels = self.used(labels)
         beta = self.beta_start + (self.beta_end - self.beta_start) * progress
         return self._reduced(likelihoods.beta_nll(distribution, labels, beta), labels, distribution)
 
     def criterion(self, distribution: Gaussian, labels: Labels) -> Averages:
         """The likelihood, for any β: β-NLL would prefer variances that are too large."""
+        labels = self.used(labels)
         return self._reduced(likelihoods.marginal_nll(distribution, labels), labels, distribution)
 
 
@@ -138,7 +161,7 @@ class NLLStage(AbstractNoiseStage):
 
     kind: Literal["nll"] = "nll"
     joint: bool = Field(
-        False, description="use the exact joint likelihood of energy and forces instead of the marginal ones"
+        False, description="use the exact joint likelihood of energy, forces and stress instead of the marginal ones"
     )
     degrees_of_freedom: float | None = Field(
         None,
@@ -154,6 +177,11 @@ class NLLStage(AbstractNoiseStage):
             raise HuefieldError(
                 "the joint likelihood has no separate terms: remove energy_weight, force_weight and reduction"
             )
+        if self.joint and self.stress_weight not in (0.0, 1.0):
+            raise HuefieldError(
+                f"the joint likelihood has no separate stress terms, but stress_weight is {self.stress_weight:g}: "
+                "remove it, or set it to 0 to ignore stress labels"
+            )
         if self.joint and self.level_learns != "likelihood":
             raise HuefieldError(
                 f"with joint: true, level_learns must be likelihood, but is {self.level_learns}: a joint likelihood "
@@ -163,6 +191,7 @@ class NLLStage(AbstractNoiseStage):
 
     def loss(self, distribution: Gaussian, labels: Labels, progress: Float[Array, ""]) -> Averages:
         """NLL of a structure, averaged over structures."""
+        labels = self.used(labels)
         if self.joint:
             joint = likelihoods.joint_nll(distribution, labels, self.degrees_of_freedom)
             joint = joint if labels.weight is None else labels.weight * joint

@@ -16,6 +16,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float
 
 from huefield.core import Gaussian, Labels
+from huefield.core.gaussian import strain_residual
 from huefield.core.lowrank import log_density
 from huefield.data.batches.batching import Batch
 from huefield.model.ensemble import Strategy, map_members
@@ -30,14 +31,17 @@ class ValidationSums(eqx.Module):
     criterion: Float[Array, " T"]
     """Terms of the criterion that selects parameters."""
     criterion_counts: Float[Array, " T"]
-    counts: Float[Array, " 2"]
-    """Numbers of energies and of force components; the fields below have the same two entries."""
-    absolute: Float[Array, " 2"]
-    squared: Float[Array, " 2"]
-    nll: Float[Array, " 2"]
-    z: Float[Array, " 2"]
-    squared_z: Float[Array, " 2"]
-    variance: Float[Array, " 2"]
+    counts: Float[Array, " Q"]
+    """Numbers of energies, of force components and, where stresses are known, of stress components.
+
+    The fields below have the same entries.
+    """
+    absolute: Float[Array, " Q"]
+    squared: Float[Array, " Q"]
+    nll: Float[Array, " Q"]
+    z: Float[Array, " Q"]
+    squared_z: Float[Array, " Q"]
+    variance: Float[Array, " Q"]
 
 
 class MemberMetrics(eqx.Module):
@@ -56,9 +60,21 @@ class MemberMetrics(eqx.Module):
     force_nll: Float[np.ndarray, " M"]
     force_rzv: Float[np.ndarray, " M"]
     force_rmv: Float[np.ndarray, " M"]
+    stress_mae: Float[np.ndarray, " M"] | None = None
+    """[eV/Å³], as all metrics of the stress; None without stress labels."""
+    stress_rmse: Float[np.ndarray, " M"] | None = None
+    stress_nll: Float[np.ndarray, " M"] | None = None
+    stress_rzv: Float[np.ndarray, " M"] | None = None
+    stress_rmv: Float[np.ndarray, " M"] | None = None
+
+    def known(self) -> dict[str, Float[np.ndarray, " M"]]:
+        """All metrics by name, without those of stresses that are not known."""
+        return {name: values for name, values in vars(self).items() if values is not None}
 
 
-def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> ValidationSums:
+def sums_of(
+    distribution: Gaussian, labels: Labels, stage: AbstractStage, volumes: Float[Array, " S"]
+) -> ValidationSums:
     """Sums for one member and one batch; terms that need a variance are zero where it is zero."""
     objective = stage.criterion(distribution, labels)
     variance, mean = distribution.variance(), distribution.mean
@@ -67,6 +83,10 @@ def sums_of(distribution: Gaussian, labels: Labels, stage: AbstractStage) -> Val
         _kind_sums(labels.energy - mean.energy, variance.energy, labels.energy_mask),
         _kind_sums(labels.forces - mean.forces, variance.forces, forces_mask),
     ]
+    if (found := strain_residual(mean, labels)) is not None and variance.strain is not None:
+        residual, mask = found
+        volume = jnp.where(volumes > 0, volumes, 1.0)[:, None, None]  # metrics are those of the stress
+        columns.append(_kind_sums(residual / volume, variance.strain / volume**2, mask))
     return ValidationSums(objective.sums, objective.counts, *(jnp.stack(pair) for pair in zip(*columns, strict=True)))
 
 
@@ -103,7 +123,8 @@ def _compiled_sums(mesh: Mesh, static: ForceField, stage: AbstractStage, strateg
         here = jax.tree.map(lambda x: x[0, 0], batch)
 
         def one(leaves: ForceField) -> ValidationSums:
-            sums = sums_of(eqx.combine(leaves, static)(here.graph), here.labels, stage)
+            distribution = eqx.combine(leaves, static)(here.graph, strain=here.labels.strain is not None)
+            sums = sums_of(distribution, here.labels, stage, here.graph.volumes())
             return jax.tree.map(lambda s: jax.lax.psum(s, DATA), sums)
 
         return map_members(one, arrays, strategy)
@@ -120,5 +141,6 @@ def metrics_of(total: Any, with_noise: bool) -> MemberMetrics:
     nll = total.nll / counts if with_noise else nothing
     rzv = np.sqrt(np.maximum(total.squared_z / counts - (total.z / counts) ** 2, 0.0)) if with_noise else nothing
     rmv = np.sqrt(total.variance / counts) if with_noise else nothing
-    columns = [metric[..., kind] for kind in (0, 1) for metric in (mae, rmse, nll, rzv, rmv)]
+    kinds = range(counts.shape[-1])
+    columns = [metric[..., kind] for kind in kinds for metric in (mae, rmse, nll, rzv, rmv)]
     return MemberMetrics(criterion, *columns)

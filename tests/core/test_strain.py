@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
+from scipy.stats import multivariate_normal, multivariate_t
 
 from huefield import Ensemble, ForceField
-from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Partition, voigt
+from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, Graph, Labels, Partition, voigt
 from huefield.core.strain import strain_var
 from huefield.core.structure import Structure
 from huefield.data.batches.batching import BatchShape, make_batch
@@ -224,6 +225,73 @@ class TestGaussianWithStrain:
             one, many = gaussian.sample(key=jax.random.key(1)), gaussian.samples(3, key=jax.random.key(2))
         for strain in (np.asarray(one.strain), np.asarray(many.strain)):
             np.testing.assert_allclose(strain, np.swapaxes(strain, -1, -2), rtol=1e-12)
+
+    @staticmethod
+    def labels(gaussian: Gaussian, *, seed: int = 30, **masks: object) -> Labels:
+        drawn = gaussian.sample(key=jax.random.key(seed))
+        values = {name: np.asarray(getattr(drawn, name)) for name in ("energy", "forces", "strain")}
+        return Labels.from_arrays(gaussian.partition, 3, **values, **masks)
+
+    @staticmethod
+    def flat(values: EnergyForces | Labels) -> np.ndarray:
+        return np.concatenate([np.asarray(x).reshape(-1) for x in (values.energy, values.forces, values.strain)])
+
+    INDEPENDENT = np.array([*range(7), 7, 8, 9, 11, 12, 15])
+    """Rows of E, F and the components xx, xy, xz, yy, yz, zz."""
+
+    @pytest.mark.parametrize("dof", [None, 4.0])
+    @pytest.mark.parametrize("missing", ["nothing", "energy", "forces", "strain"], ids=lambda name: f"without {name}")
+    def test_density_is_that_of_dense_algebra(self, gaussian: Gaussian, missing: str, dof: float | None) -> None:
+        with jax.enable_x64(True):
+            masks = {} if missing == "nothing" else {f"{missing}_mask": np.zeros(2 if missing == "forces" else 1, bool)}
+            labels = self.labels(gaussian, **masks)
+            found = float(gaussian.log_prob(labels, dof)[0])
+            error = self.flat(labels) - self.flat(gaussian.mean)
+        gone = {"nothing": [], "energy": [0], "forces": range(1, 7), "strain": range(7, 16)}[missing]
+        rows = np.setdiff1d(self.INDEPENDENT, gone)
+        covariance = self.dense(gaussian)[np.ix_(rows, rows)]
+        if dof is None:
+            expected = multivariate_normal(cov=covariance).logpdf(error[rows])
+        else:
+            expected = multivariate_t(shape=(dof - 2) / dof * covariance, df=dof).logpdf(error[rows])
+        assert found == pytest.approx(float(expected), rel=1e-9)
+
+    def test_density_in_single_precision(self, gaussian: Gaussian) -> None:
+        with jax.enable_x64(True):
+            labels = self.labels(gaussian)
+            expected = float(gaussian.log_prob(labels)[0])
+        with jax.enable_x64(False):
+            single = jax.tree.map(lambda x: x.astype(np.float32) if x.dtype == np.float64 else x, (gaussian, labels))
+            assert float(single[0].log_prob(single[1])[0]) == pytest.approx(expected, rel=2e-5)
+
+    def test_a_component_without_noise_does_not_count(self, gaussian: Gaussian) -> None:
+        """Atoms in a plane have no stress across it in any model with a cutoff: its label says nothing about them."""
+        with jax.enable_x64(True):
+            flat = eqx.tree_at(
+                lambda g: (g.diagonal.strain, g.aleatoric.strain, g.epistemic.strain),
+                gaussian,
+                replace_fn=lambda x: x.at[..., 2, 2].set(0.0),
+            )
+            labels = self.labels(gaussian)
+            moved = eqx.tree_at(lambda x: x.strain, labels, labels.strain.at[0, 2, 2].add(1.0))
+            assert float(flat.log_prob(labels)[0]) == float(flat.log_prob(moved)[0])
+            assert float(flat.density_terms(labels).size[0]) == 12
+            rows = self.INDEPENDENT[:-1]
+            error = (self.flat(labels) - self.flat(gaussian.mean))[rows]
+            expected = multivariate_normal(cov=self.dense(gaussian)[np.ix_(rows, rows)]).logpdf(error)
+            assert float(flat.log_prob(labels)[0]) == pytest.approx(float(expected), rel=1e-9)
+
+    def test_observed_stresses_must_be_predicted(self, gaussian: Gaussian) -> None:
+        with jax.enable_x64(True):
+            labels = self.labels(gaussian)
+            without = [EnergyForces(x.energy, x.forces) for x in (gaussian.mean, gaussian.diagonal)]
+            columns = [EnergyForcesStack(x.energy, x.forces) for x in (gaussian.aleatoric, gaussian.epistemic)]
+            bare = Gaussian(*without, *columns, gaussian.partition)
+            with pytest.raises(ValueError, match="the labels have stresses, but the distribution has none"):
+                bare.log_prob(labels)
+            energies_and_forces = bare.log_prob(labels.without_strain())
+            hidden = self.labels(gaussian, strain_mask=np.zeros(1, bool))
+            np.testing.assert_allclose(gaussian.log_prob(hidden), energies_and_forces, rtol=1e-12)
 
     def test_parts_must_agree_on_having_a_strain(self, gaussian: Gaussian) -> None:
         bare = EnergyForces(gaussian.mean.energy, gaussian.mean.forces)

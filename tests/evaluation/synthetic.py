@@ -1,5 +1,7 @@
 """Predictions with errors that follow their variances, for molecules that nobody has to compute."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from huefield.core.structure import Block
@@ -7,6 +9,15 @@ from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions
 
 WATER = np.array([[0.0, 0.0, 0.0], [0.96, 0.0, 0.0], [-0.24, 0.93, 0.0]])
+
+
+def crystals(count: int, *, seed: int = 0, cell: float = 6.0) -> Block:
+    """Periodic waters with stresses; the last of them is a molecule in a box, whose stress has no meaning."""
+    block, rng = waters(count, seed=seed, cell=cell), np.random.default_rng(seed + 100)
+    tensors = 0.02 * rng.standard_normal((count, 3, 3))
+    pbc = block.pbc.copy()
+    pbc[-1] = False
+    return replace(block, stress=tensors + np.swapaxes(tensors, 1, 2), has_stress=np.ones(count, bool), pbc=pbc)
 
 
 def waters(count: int, *, seed: int = 0, cell: float = 0.0, group: str = "water") -> Block:
@@ -47,7 +58,8 @@ def predicted(
     rng = np.random.default_rng(seed)
     energy = _marginals(block.energy, 0.02, scale, rng, parts, dof)
     forces = _marginals(block.forces, 0.1, scale, rng, parts, dof)
-    return Predictions(name, block, EnergyForcesMarginals(energy, forces))
+    stress = _marginals(block.stress, 0.005, scale, rng, parts, dof) if block.has_stress.any() else None
+    return Predictions(name, block, EnergyForcesMarginals(energy, forces, stress))
 
 
 def _marginals(

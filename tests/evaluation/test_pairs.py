@@ -59,6 +59,17 @@ def test_structures_of_two_data_sets_are_no_pair(waters: Block) -> None:
     assert any(tags[first] != tags[second] for first, second in drawn_pairs(waters, np.random.default_rng(0)).tolist())
 
 
+def test_crystals_are_compared_in_one_cell(waters: Block) -> None:
+    """Energies of cells of different shape have no common error; boxes around molecules do not matter."""
+    cells = np.tile(9 * np.eye(3), (64, 1, 1))
+    cells[::2] *= 1.01
+    boxed = replace(waters, cells=cells)
+    crystals = replace(boxed, pbc=np.ones((64, 3), bool))
+    rng = np.random.default_rng(0)
+    assert np.ptp(drawn_pairs(crystals, rng) % 2, axis=1).max() == 0
+    assert np.ptp(drawn_pairs(boxed, rng) % 2, axis=1).max() == 1
+
+
 def test_there_are_not_too_many_pairs(waters: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     groups = tuple("abc"[min(index // 4, 2)] for index in range(64))
     block = replace(waters, groups=groups)

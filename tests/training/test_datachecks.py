@@ -156,14 +156,17 @@ def test_energies_alone_and_forces_alone_are_checked(tmp_path: Path) -> None:
     assert list(label_warnings(parts_of(frames, tmp_path))) == []
 
 
-def test_unused_stresses_are_said(tmp_path: Path) -> None:
+def test_stresses_are_counted_and_those_of_molecules_in_boxes_are_ignored(tmp_path: Path) -> None:
     frames = waters(6)
-    for atoms in frames[:4]:
+    for number, atoms in enumerate(frames[:4]):
         atoms.set_cell(10 * np.eye(3))
-        atoms.pbc = True
+        atoms.pbc = number > 0
         atoms.calc = SinglePointCalculator(atoms, **atoms.calc.results, stress=np.zeros(6))
     told = list(overview(parts_of(frames, tmp_path), ONE_BY_ONE, range(1), 1))
-    assert told[1:] == ["warning: 4 structures for training have a stress, which training does not use yet"]
+    assert told[1:] == [
+        "the stress of 3 structures for training is known, which stages learn with their stress_weight",
+        "warning: 1 structures for training have a stress, but no periodic cell that it could refer to; it is ignored",
+    ]
 
 
 def test_training_runs_the_checks_and_names_charges_and_other_labels(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from numpy.typing import DTypeLike
 
 from huefield.core import Graph, Labels, Partition
-from huefield.core.structure import Block, Structure, pack
+from huefield.core.structure import Block, Structure, pack, strain_labels
 from huefield.data.batches.neighbours import block_pairs, near_origin, neighbour_matrix
 from huefield.support.checks import require_finite, require_shape
 from huefield.support.errors import HuefieldError
@@ -67,6 +67,7 @@ def make_batch(
     *,
     energy_offset: Float[np.ndarray, " n"] | None = None,
     weights: Float[np.ndarray, " n"] | None = None,
+    stress: bool | None = None,
 ) -> Batch:
     """Pack structures into the cheapest shape that holds them.
 
@@ -81,6 +82,8 @@ def make_batch(
         energy_offset: subtracted from each energy [eV] in float64, before the energy is rounded to the precision of
             the batch: usually energies of isolated atoms. None for zero.
         weights: of the structures in a loss; None for ones.
+        stress: whether the labels have a place for stresses, which then are predicted, too: the same for all batches of
+            a data set, since it changes the compiled program. None for those of the structures that have one.
     """
     block = structures if isinstance(structures, Block) else pack(list(structures), np.arange(len(structures)), "batch")
     block = replace(block, positions=near_origin(block))
@@ -106,11 +109,23 @@ def make_batch(
         _padded(block.has_forces[owner], shape.atoms, bool),
         _padded(np.ones(len(block)), shape.structures, bool),
     )
-    positions, numbers, index, cells, *labelled, present = jax.device_put(arrays)
+    positions, numbers, index, cells, energy, forces, has_energy, has_forces, present = jax.device_put(arrays)
     neighbours = neighbour_matrix(pairs, shape.atoms, shape.slots)
     graph = Graph(positions, numbers, Partition(index, shape.structures), neighbours, cells)
+    strain, has_strain = jax.device_put(_padded_strain(block, shape.structures, dtype, stress))
     weight = None if weights is None else jax.device_put(_padded(weights, shape.structures, dtype))
-    return Batch(graph, replace(Labels(*labelled), weight=weight), present)
+    return Batch(graph, Labels(energy, forces, has_energy, has_forces, strain, has_strain, weight), present)
+
+
+def _padded_strain(
+    block: Block, structures: int, dtype: DTypeLike, wanted: bool | None
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Strain derivatives of the energy and their mask; None for both if they are not wanted."""
+    strain, known = strain_labels(block)
+    require_finite("stress labels", strain, hint="leave such structures out")
+    if not (known.any() if wanted is None else wanted):
+        return None, None
+    return _padded(strain, structures, dtype), _padded(known, structures, bool)
 
 
 def fitting_shape(shapes: Sequence[BatchShape], structures: int, atoms: int, slots: int) -> BatchShape:

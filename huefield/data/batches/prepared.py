@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from huefield.core.structure import Block
+from huefield.core.structure import Block, strain_labels
 from huefield.data.batches.batching import Batch, BatchShape, fitting_shape, make_batch
 from huefield.data.batches.neighbours import most_neighbours
 from huefield.data.dataset import Part
@@ -24,6 +24,8 @@ class Prepared:
     """The largest number of neighbours of an atom, for each structure."""
     offsets: Float[np.ndarray, " n"]
     """Energy of the isolated atoms of each structure [eV], which labels of batches are relative to."""
+    stressed: Bool[np.ndarray, " n"] | None = None
+    """Structures whose stress is known; None if there are none."""
     weights: Float[np.ndarray, " n"] | None = None
     """Weights of the structures in a loss; None for ones."""
 
@@ -39,14 +41,22 @@ class Prepared:
             offsets_of: energies of the isolated atoms of each structure of a block [eV].
         """
         sizes, neighbours, offsets = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
+        stressed = [np.zeros(0, bool)]
         for block in part.blocks():
             sizes.append(block.sizes)
             neighbours.append(most_neighbours(block, cutoff_angstrom))
             offsets.append(offsets_of(block))
-        return cls(part, cutoff_angstrom, *(np.concatenate(found) for found in (sizes, neighbours, offsets)))
+            stressed.append(strain_labels(block)[1])
+        columns = (np.concatenate(found) for found in (sizes, neighbours, offsets, stressed))
+        return cls(part, cutoff_angstrom, *columns)
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    @property
+    def has_stress(self) -> bool:
+        """Whether the stress of any structure is known: then all batches have a place for stresses."""
+        return self.stressed is not None and bool(self.stressed.any())
 
     def batch(self, indices: Int[np.ndarray, " n"], shape: BatchShape) -> Batch:
         """A padded batch in the memory of the host."""
@@ -57,6 +67,7 @@ class Prepared:
                 (shape,),
                 energy_offset=self.offsets[indices],
                 weights=None if self.weights is None else self.weights[indices],
+                stress=self.has_stress,
             )
 
     def shape_for(self, batches: list[Int[np.ndarray, " _"]], shapes: tuple[BatchShape, ...]) -> BatchShape:

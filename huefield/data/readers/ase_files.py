@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 from ase import Atoms
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from huefield.core.structure import BaselineResult, Structure, pack
+from huefield.core.structure import BaselineResult, Structure, pack, stress_volumes
 from huefield.data.readers.base import (
     EnergyUnit,
     Fault,
@@ -57,7 +57,9 @@ class AseReader(FrozenConfig):
     forces_keys: tuple[str, ...] = Field(("REF_forces", "forces"), description="names of the forces, the first wins")
     stress_keys: tuple[str, ...] = Field(("REF_stress", "stress"), description="names of the stress, the first wins")
     stress_order: Literal["ase", "vasp"] = Field(
-        "ase", description="order of six components: ase has xx yy zz yz xz xy, vasp has xx yy zz xy yz xz"
+        "ase",
+        description="order of six components of a stress or virial: ase has xx yy zz yz xz xy, vasp has xx yy zz xy yz "
+        "xz",
     )
     stress_scale: float = Field(
         1.0, description="factor of the stress besides its units, for instance -1/1602.1766 for VASP's kbar"
@@ -69,6 +71,25 @@ class AseReader(FrozenConfig):
     )
     energy_unit: EnergyUnit | None = Field(None, description="unit of energies; null for ASE's, eV")
     length_unit: LengthUnit | None = Field(None, description="unit of lengths; null for ASE's, Å")
+    virial_keys: tuple[str, ...] = Field(
+        (), description="names of the virial, in the unit of energies, which is converted to a stress; the first wins"
+    )
+    virial_sign: Literal["-stress*volume", "stress*volume"] | None = Field(
+        None, description="what the virial is; -stress*volume in extended xyz files of QUIP, GAP and MACE"
+    )
+
+    @model_validator(mode="after")
+    def _virials_are_stated(self) -> "AseReader":
+        if self.virial_keys and self.virial_sign is None:
+            raise HuefieldError(
+                f"the sign of the virial {self.virial_keys[0]!r} must be stated: virial_sign is '-stress*volume' in "
+                "extended xyz files of QUIP, GAP and MACE, or 'stress*volume'"
+            )
+        if self.virial_sign is not None and not self.virial_keys:
+            raise HuefieldError(
+                "virial_sign is given, but no virial_keys: name the virial, as in virial_keys: [virial]"
+            )
+        return self
 
     def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
         """Blocks of consecutive frames."""
@@ -101,15 +122,21 @@ class AseReader(FrozenConfig):
                     yield Fault(source, image.frame, explained(error))
 
         yield from _in_blocks(structures(), source)
-        if (remark := names.remark()) is not None:
-            notify(remark)
+        for remark in (names.remark(), names.virial_remark()):
+            if remark is not None:
+                notify(remark)
 
     def convert(self, atoms: Atoms) -> Structure:
         """A structure with its labels in eV and Å from one ``Atoms``; :meth:`frames` converts many."""
         return self._structure(atoms, self._names("atoms").find(atoms, 0))
 
     def _names(self, source: str) -> LabelNames:
-        keys = {"energy": self.energy_keys, "forces": self.forces_keys, "stress": self.stress_keys}
+        keys = {
+            "energy": self.energy_keys,
+            "forces": self.forces_keys,
+            "stress": self.stress_keys,
+            "virial": self.virial_keys,
+        }
         return LabelNames(source, cast(dict[LabelQuantity, tuple[str, ...]], keys), self._given(source))
 
     def _given(self, source: str) -> dict[str, Any]:
@@ -128,7 +155,6 @@ class AseReader(FrozenConfig):
                 """--reader '{"kind": "ase", "energy_unit": "eV"}', or hartree, kcal/mol, kJ/mol, meV"""
             )
         units = Units.named(self.energy_unit or "eV", self.length_unit or "angstrom")
-        stress = stress_tensor(labels["stress"], self.stress_order) if "stress" in labels else None
         require_elements(atoms.numbers)
         return Structure(
             atomic_numbers=atoms.numbers.astype(np.uint8),
@@ -137,10 +163,27 @@ class AseReader(FrozenConfig):
             pbc=np.array(atoms.pbc, bool),
             energy=_energy(labels["energy"]) * units.energy if "energy" in labels else None,
             forces=_forces(labels["forces"], len(atoms)) * units.force if "forces" in labels else None,
-            stress=None if stress is None else stress * units.stress * self.stress_scale,
+            stress=self._stress(atoms, labels, units),
             group="" if self.group_key is None else _group(atoms, self.group_key),
             baseline=_baseline(atoms, self, units),
         )
+
+    def _stress(self, atoms: Atoms, labels: dict[LabelQuantity, Any], units: Units) -> np.ndarray | None:
+        """The stress label in eV/Å³, from a stress or from a virial; None if there is none."""
+        if "stress" in labels and "virial" in labels:
+            raise HuefieldError(
+                "there are a stress and a virial: set stress_keys: [] to use the virial, or virial_keys: [] to use the "
+                "stress"
+            )
+        if "stress" in labels:
+            return stress_tensor(labels["stress"], self.stress_order) * units.stress * self.stress_scale
+        if "virial" not in labels:
+            return None
+        volume = float(stress_volumes(np.array(atoms.cell, float), np.array(atoms.pbc, bool))) * units.length**3
+        if not volume:
+            return None  # as for all labels of molecules in boxes
+        sign = -1.0 if self.virial_sign == "-stress*volume" else 1.0
+        return sign * stress_tensor(labels["virial"], self.stress_order, "virial") * units.energy / volume
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,13 +248,13 @@ def _baseline(atoms: Atoms, reader: AseReader, units: Units) -> BaselineResult |
     return BaselineResult(energy * units.energy, forces * units.force, stress)
 
 
-def stress_tensor(value: Any, order: str) -> np.ndarray:
-    """3 × 3 from six components in ASE's or VASP's order, from nine, or from a tensor."""
-    array = _numbers("stress", value)
+def stress_tensor(value: Any, order: str, name: str = "stress") -> np.ndarray:
+    """3 × 3 from six components in ASE's or VASP's order, from nine, or from a tensor; ``name`` is for messages."""
+    array = _numbers(name, value)
     if array.shape == (6,):
         return array[VOIGT[order]]
     if array.shape not in ((9,), (3, 3)):
-        raise HuefieldError(f"the stress must have 6 or 3 × 3 components, but has shape {array.shape}")
+        raise HuefieldError(f"the {name} must have 6 or 3 × 3 components, but has shape {array.shape}")
     return array.reshape(3, 3)
 
 

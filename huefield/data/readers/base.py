@@ -95,8 +95,9 @@ class Remark:
     """Something about a file that its user should know, at most one of each kind for a file."""
 
     source: str
-    kind: Literal["electrons", "labels"]
-    """``electrons``: a charge or unpaired electrons; ``labels``: labels may be there under other names."""
+    kind: Literal["electrons", "labels", "stress"]
+    """``electrons``: a charge or unpaired electrons; ``labels``: labels may be there under other names; ``stress``: a
+    stress or virial may be there whose sign and unit are not known."""
     text: str
     frame: int | None = None
     """The first frame that it is about; None for the whole file."""

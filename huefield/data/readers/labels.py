@@ -13,7 +13,9 @@ from ase import Atoms
 
 from huefield.data.readers.base import MixedLabelsError, Remark
 
-LabelQuantity: TypeAlias = Literal["energy", "forces", "stress"]
+LabelQuantity: TypeAlias = Literal["energy", "forces", "stress", "virial"]
+NOT_STRESSES = ("uncertainty", "ensemble", "baseline", "std", "var")
+"""Parts of names that stress labels do not have."""
 SEARCHED_FRAMES = 100
 """Frames that are searched for labels under other names."""
 SHOWN_NAMES = 8
@@ -52,6 +54,7 @@ class LabelNames:
         self._source, self._keys, self._settings = source, keys, settings or {}
         self._chosen: dict[LabelQuantity, _Choice] = {}
         self._others: dict[LabelQuantity, dict[str, None]] = {"energy": {}, "forces": {}}
+        self._virials: dict[str, None] = {}
         self._searched = 0
 
     def find(self, atoms: Atoms, frame: int) -> dict[LabelQuantity, Any]:
@@ -62,6 +65,8 @@ class LabelNames:
         }
         names = {quantity: name for quantity, name in first.items() if name is not None}
         self._require_one_name(names, frame)
+        if frame < SEARCHED_FRAMES and not {"stress", "virial"} & self._chosen.keys():
+            self._virials |= dict.fromkeys(_possible_virials(entries))
         if self._searched < SEARCHED_FRAMES and not {"energy", "forces"} <= self._chosen.keys():
             self._searched += 1
             for quantity, name in _possible_labels(entries, len(atoms)):
@@ -83,6 +88,18 @@ class LabelNames:
     def _selecting(self, names: Mapping[LabelQuantity, str]) -> dict[str, Any]:
         """Settings of the reader with one name for each of these quantities."""
         return {"kind": "ase", **self._settings, **{f"{quantity}_keys": [name] for quantity, name in names.items()}}
+
+    def virial_remark(self) -> Remark | None:
+        """Entries that may be virials or stresses, if no stress is read: their sign, unit and order must be stated."""
+        if not self._virials or {"stress", "virial"} & self._chosen.keys() or not self._keys.get("stress"):
+            return None
+        first = next(iter(self._virials))
+        text = (
+            f"no stress under {' or '.join(self._keys['stress'])}, but there is {', '.join(self._virials)}, whose "
+            f"sign, unit and order are not guessed. If it is a virial in eV, virial_keys: [{first}] with virial_sign: "
+            f"-stress*volume reads it; if it is a stress, stress_keys: [{first}] with stress_scale and stress_order"
+        )
+        return Remark(self._source, "stress", text)
 
     def remark(self) -> Remark | None:
         """Names under which the frames may hold energies or forces, if they have none under the known names."""
@@ -107,6 +124,16 @@ def _possible_labels(entries: Mapping[str, Any], atoms: int) -> Iterator[tuple[L
             yield "energy", name
         elif array.shape == (atoms, 3) and name not in NOT_FORCES:
             yield "forces", name
+
+
+def _possible_virials(entries: Mapping[str, Any]) -> Iterator[str]:
+    """Entries with a name and a shape that virials and stresses have."""
+    for name, value in entries.items():
+        word = name.lower()
+        if ("virial" in word or "stress" in word) and not any(other in word for other in NOT_STRESSES):
+            array = np.asarray(value)
+            if array.dtype.kind in "iuf" and array.shape in ((6,), (9,), (3, 3)):
+                yield name
 
 
 def _likely(quantity: LabelQuantity, names: list[str]) -> list[str]:

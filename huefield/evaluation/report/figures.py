@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from huefield.core.strain import UPPER
 from huefield.evaluation.entries import Vector
 from huefield.evaluation.report import curve_plots as draw
 from huefield.evaluation.report.panels import (
@@ -266,7 +267,7 @@ def _say(ax: Axes, text: str) -> None:
 def _pairs(predictions: Predictions, quantity: PlottedQuantity) -> tuple[Vector, Vector] | None:
     """Observed and predicted values; energies relative to a fit of one energy per element."""
     energies = quantity.field == "energy"
-    found = predictions.observed_energies() if energies else predictions.observed_forces()
+    found = predictions.observed(quantity.field)
     if found is None:
         return None
     at = _random_selection(len(found.mean))
@@ -280,7 +281,7 @@ def _parts(predictions: Predictions, quantity: PlottedQuantity) -> tuple[Vector,
     found = quantity.marginals(predictions)
     if found is None or found.aleatoric_var is None or found.epistemic_var is None or not np.any(found.variance > 0):
         return None
-    predicted = np.isfinite(found.mean)
+    predicted = np.isfinite(found.mean) & (UPPER if quantity.field == "stress" else True)
     at = _random_selection(int(predicted.sum()))
     return found.aleatoric_var[predicted][at], found.epistemic_var[predicted][at]
 

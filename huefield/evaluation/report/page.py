@@ -27,12 +27,12 @@ from huefield.evaluation.report.html import (
     ViewerScripts,
     page_of,
 )
-from huefield.evaluation.report.panels import QUANTITIES
 from huefield.evaluation.report.selection import Selection, StructureScores, choose_structures, grouped_digits
 from huefield.evaluation.report.tables import (
     COVERAGE_METRICS,
     MORE_METRICS,
     PAPER_METRICS,
+    TABULATED,
     UNKNOWN,
     Metric,
     joint_interval_text,
@@ -54,7 +54,8 @@ WORST_SHOWN = 10
 CALIBRATION = "calibration"
 """The figure that has a section of its own."""
 EXPLANATION = (
-    "One energy per structure and the components of the forces are compared; σ is the predicted standard deviation. "
+    "One energy per structure, the components of the forces and, for crystals with a known stress, its six components "
+    "are compared; σ is the predicted standard deviation. "
     "MAE and RMSE are the mean absolute and the root mean squared error. NLL is the mean negative log likelihood of "
     "the observed values, which judges means and error bars together: smaller is better. RZV is the standard deviation "
     "of the z-scores (error divided by σ) and should be 1; above 1, error bars are too small. ENCE, the expected "
@@ -170,7 +171,8 @@ def _joint(evaluations: Sequence[Evaluation]) -> Iterator[PageBlock]:
         if e.joint_nll is not None
     ]
     if known:
-        yield Paragraph(f"Joint NLL of the energy and all forces of a structure: {'; '.join(known)}.")
+        what = "energy, all forces and the stress" if any(e.stress for e in evaluations) else "energy and all forces"
+        yield Paragraph(f"Joint NLL of the {what} of a structure: {'; '.join(known)}.")
 
 
 def metric_table(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -> HtmlTable:
@@ -178,9 +180,13 @@ def metric_table(evaluations: Sequence[Evaluation], metrics: Sequence[Metric]) -
     parts = [
         RowGroup(
             f"{quantity.title} ({quantity.unit})",
-            [[_row_head(e.name), *_cells(found, metrics)] for e in evaluations if (found := quantity.summary(e))],
+            [
+                [_row_head(e.name), *_cells(found, metrics, quantity.scale)]
+                for e in evaluations
+                if (found := quantity.summary(e))
+            ],
         )
-        for quantity in QUANTITIES
+        for quantity in TABULATED
     ]
     heads = [Cell(f"{m.heading} {m.better}".strip()) for m in metrics]
     return HtmlTable([_words("model"), *heads], [part for part in parts if part.rows])
@@ -194,8 +200,8 @@ def _words(text: str) -> Cell:
     return Cell(text, kind="words")
 
 
-def _cells(found: MetricSummary, metrics: Sequence[Metric]) -> list[Cell]:
-    return [Cell(m.text(found), m.interval_text(found)) for m in metrics]
+def _cells(found: MetricSummary, metrics: Sequence[Metric], scale: float) -> list[Cell]:
+    return [Cell(m.text(found, scale), m.interval_text(found, scale)) for m in metrics]
 
 
 def _remarks(evaluations: Sequence[Evaluation]) -> Iterator[str]:
@@ -203,9 +209,10 @@ def _remarks(evaluations: Sequence[Evaluation]) -> Iterator[str]:
     for e in evaluations:
         yield from (f"{e.name}: skipped {_plural(count)} ({reason})" for reason, count in e.left_out.items())
         yield from (f"{e.name}: {text}" for text in e.remarks)
-        for quantity in QUANTITIES:
+        for quantity in TABULATED:
             found, name = quantity.summary(e), f"{e.name}, {quantity.title.lower()}"
-            texts = ("no value was both predicted and observed",) if found is None else found.remarks
+            absent = () if quantity.optional else ("no value was both predicted and observed",)
+            texts = absent if found is None else found.remarks
             yield from (f"{name}: {text}" for text in texts)
 
 
@@ -230,10 +237,13 @@ def _calibration(before: Sequence[Evaluation], after: Sequence[Evaluation], figu
     if not pairs:
         return []
     parts = []
-    for quantity in QUANTITIES:
+    for quantity in TABULATED:
         both = [(e, when) for pair in pairs for e, when in zip(pair, ("before", "after"), strict=True)]
         known = [(e.name, when, found) for e, when in both if (found := quantity.summary(e))]
-        rows = [[_row_head(name), _words(when), *_cells(found, PAPER_METRICS)] for name, when, found in known]
+        rows = [
+            [_row_head(name), _words(when), *_cells(found, PAPER_METRICS, quantity.scale)]
+            for name, when, found in known
+        ]
         parts += [RowGroup(f"{quantity.title} ({quantity.unit})", rows)] if rows else []
     heads = [_words("model"), _words(""), *(Cell(m.heading) for m in PAPER_METRICS)]
     tails = bool(tails_text([e for _, e in pairs]))
@@ -295,16 +305,16 @@ def _slice_table(kind: str, slices: Sequence[Slice]) -> HtmlTable:
         RowGroup(
             f"{quantity.title} ({quantity.unit})",
             [
-                [_row_head(each.label), *_slice_cells(found)]
+                [_row_head(each.label), *_slice_cells(found, quantity.scale)]
                 for each in slices
                 if (found := getattr(each, quantity.field))
             ],
         )
-        for quantity in QUANTITIES
+        for quantity in TABULATED
     ]
     heads = [_words(kind), Cell("entries"), *(Cell(m.heading) for m in PAPER_METRICS)]
     return HtmlTable(heads, [part for part in parts if part.rows])
 
 
-def _slice_cells(found: PaperMetrics) -> list[Cell]:
-    return [Cell(grouped_digits(found.count)), *(Cell(m.text(found)) for m in PAPER_METRICS)]
+def _slice_cells(found: PaperMetrics, scale: float) -> list[Cell]:
+    return [Cell(grouped_digits(found.count)), *(Cell(m.text(found, scale)) for m in PAPER_METRICS)]

@@ -19,7 +19,7 @@ PANEL = 2.05
 
 
 class PlottedQuantity(NamedTuple):
-    """Energies or forces, with the words for labels."""
+    """Energies, forces or stresses, with the words for labels."""
 
     field: str
     """Name of the attribute of evaluations and predictions."""
@@ -41,6 +41,7 @@ class PlottedQuantity(NamedTuple):
 QUANTITIES = (
     PlottedQuantity("energy", "Energies", "energy", "eV"),
     PlottedQuantity("forces", "Force components", "force", "eV/Å"),
+    PlottedQuantity("stress", "Stress components", "stress", "eV/Å³"),
 )
 
 

@@ -6,14 +6,13 @@ from math import isfinite
 from textwrap import wrap
 
 from huefield.evaluation.bootstrap import Interval, coverage_name
-from huefield.evaluation.paper_metrics import AbstractMetrics
-from huefield.evaluation.slices import Evaluation
+from huefield.evaluation.paper_metrics import AbstractMetrics, PaperMetrics
+from huefield.evaluation.slices import Evaluation, Slice
 from huefield.evaluation.summaries import MetricSummary
 from huefield.evaluation.sums import COVERAGES
 from huefield.support.names import latex_text, markdown_text, one_line
 
 UNKNOWN = "–"
-UNITS_NOTE = "Energies (E) in eV, force components (F) in eV/Å."
 TAILS_EXPLANATION = (
     "ν, the degrees of freedom, says how heavy the tails are: the smaller ν, the more often an error is many times σ; "
     "for large ν errors are normal. NLL, CRPS and coverage use this distribution, with the standard deviation σ."
@@ -35,13 +34,72 @@ class Metric:
     unit: float = 1.0
     """Unit of the value relative to that of the interval: 0.01 for percent."""
 
-    def text(self, found: AbstractMetrics | None) -> str:
-        """The number, or a dash for no value."""
-        return UNKNOWN if found is None else number(self.value(found), self.digits)  # type: ignore[arg-type]
+    def text(self, found: AbstractMetrics | None, scale: float = 1.0) -> str:
+        """The number, or a dash for no value; those that have a unit are multiplied by ``scale``."""
+        if found is None:
+            return UNKNOWN
+        return number(self._factor(scale) * self.value(found), self.digits)  # type: ignore[arg-type]
 
-    def interval_text(self, found: MetricSummary | None) -> str:
+    def interval_text(self, found: MetricSummary | None, scale: float = 1.0) -> str:
         """Both ends of the interval, or an empty text."""
-        return interval_text(None if found is None else found.interval(self.interval), self.digits, self.unit)
+        ends = None if found is None else found.interval(self.interval)
+        return interval_text(ends, self.digits, self.unit / self._factor(scale))
+
+    def _factor(self, scale: float) -> float:
+        return scale if self.digits is None else 1.0
+
+
+@dataclass(frozen=True)
+class TabulatedQuantity:
+    """A quantity of tables."""
+
+    letter: str
+    field: str
+    """Name of the attribute of evaluations and slices."""
+    words: str
+    """For the note on units, with the letter."""
+    title: str
+    unit: str
+    latex: str
+    scale: float = 1.0
+    """Unit of the metrics relative to that of the table."""
+    optional: bool = False
+    """Whether it is shown only if it is known."""
+
+    def summary(self, evaluation: Evaluation) -> MetricSummary | None:
+        """Metrics of this quantity."""
+        found: MetricSummary | None = getattr(evaluation, self.field)
+        return found
+
+    def scores(self, part: Slice) -> PaperMetrics | None:
+        """Metrics of this quantity for a part of the data."""
+        found: PaperMetrics | None = getattr(part, self.field)
+        return found
+
+
+TABULATED = (
+    TabulatedQuantity("E", "energy", "Energies (E) in eV", "Energies", "eV", "Energy (eV)"),
+    TabulatedQuantity(
+        "E/N", "energy_per_atom", "energies per atom (E/N) in meV", "Energies per atom", "meV", "Energy per atom (meV)",
+        scale=1e3, optional=True,
+    ),
+    TabulatedQuantity("F", "forces", "force components (F) in eV/Å", "Force components", "eV/Å", "Forces (eV/\\AA)"),
+    TabulatedQuantity(
+        "S", "stress", "stress components (S) in eV/Å³ (1 eV/Å³ = 160.2 GPa)", "Stress components", "eV/Å³",
+        "Stress (eV/\\AA$^3$)", optional=True,
+    ),
+)  # fmt: skip
+"""All quantities; those of crystals are shown if there are crystals."""
+
+
+def shown_quantities(evaluations: Sequence[Evaluation]) -> tuple[TabulatedQuantity, ...]:
+    """Energies, forces, and whatever else is known for any model."""
+    return tuple(q for q in TABULATED if not q.optional or any(q.summary(e) is not None for e in evaluations))
+
+
+def units_note(evaluations: Sequence[Evaluation]) -> str:
+    """Letters and units of all quantities of a table."""
+    return f"{', '.join(quantity.words for quantity in shown_quantities(evaluations))}."
 
 
 def _metric(heading: str, name: str, digits: int | None = 2, better: str = "") -> Metric:
@@ -117,7 +175,7 @@ def tails_text(evaluations: Sequence[Evaluation], shown: Callable[[str], str] = 
     """
     sentences = []
     for e in evaluations:
-        found = (("energies", e.energy), ("forces", e.forces))
+        found = (("energies", e.energy), ("forces", e.forces), ("stresses", e.stress))
         known = [f"ν = {s.dof:.3g} for {name}" for name, s in found if s is not None and s.dof is not None]
         sentences += [f"{shown(e.name)}: errors follow a Student t with {' and '.join(known)}."] if known else []
     return " ".join([*sentences, TAILS_EXPLANATION]) if sentences else ""
@@ -131,16 +189,17 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
     """
     joint = any(e.joint_nll is not None for e in evaluations)
     first, *others = (metric.heading for metric in PAPER_METRICS)
-    heads = [head for letter in "EF" for head in (f"{letter}: {first}", *others)] + ["joint NLL"] * joint
-    numbers = [[m.text(s) for s in (e.energy, e.forces) for m in PAPER_METRICS] for e in evaluations]
+    quantities = shown_quantities(evaluations)
+    heads = [head for q in quantities for head in (f"{q.letter}: {first}", *others)] + ["joint NLL"] * joint
+    numbers = [[m.text(q.summary(e), q.scale) for q in quantities for m in PAPER_METRICS] for e in evaluations]
     values = [row + [joint_text(e)] * joint for row, e in zip(numbers, evaluations, strict=True)]
     names = [markdown_text(e.name) for e in evaluations]
-    note = f"{UNITS_NOTE}\n\n"
+    note = f"{units_note(evaluations)}\n\n"
     tails = f"\n{text}\n" if (text := tails_text(evaluations, markdown_text)) else ""
-    tails = _markdown_datasets(heads[: 2 * len(PAPER_METRICS)], evaluations) + tails
+    tails = _markdown_datasets(heads[: len(quantities) * len(PAPER_METRICS)], evaluations) + tails
     if not has_intervals(evaluations):
         return note + _markdown(heads, names, values) + tails
-    texts = [[m.interval_text(s) for s in (e.energy, e.forces) for m in PAPER_METRICS] for e in evaluations]
+    texts = [[m.interval_text(q.summary(e), q.scale) for q in quantities for m in PAPER_METRICS] for e in evaluations]
     ends = [row + [joint_interval_text(e)] * joint for row, e in zip(texts, evaluations, strict=True)]
     ends = [[text or UNKNOWN for text in row] for row in ends]
     second = "\n95 % confidence intervals from resampled structures:\n\n"
@@ -149,50 +208,59 @@ def markdown_table(evaluations: Sequence[Evaluation]) -> str:
 
 def narrow_table(evaluations: Sequence[Evaluation]) -> str:
     """The paper's metrics for a terminal: a row per metric, a column per quantity and model."""
-    of_energies = [(f"E: {e.name}", e.energy) for e in evaluations if e.energy is not None]
-    of_forces = [(f"F: {e.name}", e.forces) for e in evaluations if e.forces is not None]
-    columns = [*of_energies, *of_forces]
+    quantities = shown_quantities(evaluations)
+    columns = [
+        (f"{q.letter}: {e.name}", found, q.scale)
+        for q in quantities
+        for e in evaluations
+        if (found := q.summary(e)) is not None
+    ]
     lines = _narrow_lines(columns)
     if any(e.joint_nll is not None for e in evaluations):
         lines.append("joint NLL: " + ", ".join(f"{e.name} {joint_text(e)}" for e in evaluations))
     if text := tails_text(evaluations):
         lines += ["", *wrap(text, TERMINAL_WIDTH)]
     for tag in dict.fromkeys(each.label for e in evaluations for each in e.datasets):
-        found = [(e.name, each) for e in evaluations for each in e.datasets if each.label == tag]
-        parts = [(f"E: {name}", each.energy) for name, each in found if each.energy is not None]
-        parts += [(f"F: {name}", each.forces) for name, each in found if each.forces is not None]
+        named = [(e.name, each) for e in evaluations for each in e.datasets if each.label == tag]
+        parts = [
+            (f"{q.letter}: {name}", scores, q.scale)
+            for q in quantities
+            for name, each in named
+            if (scores := q.scores(each)) is not None
+        ]
         lines += ["", f"Data set {tag}:", *_narrow_lines(parts)]
-    return "\n".join([UNITS_NOTE, "", *lines, ""])
+    return "\n".join([units_note(evaluations), "", *lines, ""])
 
 
-def _narrow_lines(columns: Sequence[tuple[str, AbstractMetrics]]) -> list[str]:
+def _narrow_lines(columns: Sequence[tuple[str, AbstractMetrics, float]]) -> list[str]:
     """A line of headings and one for each of the paper's metrics."""
-    rows = [["", *(head for head, _ in columns)]]
-    rows += [[metric.heading, *(metric.text(found) for _, found in columns)] for metric in PAPER_METRICS]
+    rows = [["", *(head for head, _, _ in columns)]]
+    rows += [[metric.heading, *(metric.text(found, scale) for _, found, scale in columns)] for metric in PAPER_METRICS]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
 def _markdown_datasets(heads: Sequence[str], evaluations: Sequence[Evaluation]) -> str:
     """A table with a row for each data set of each model; empty if there is only one data set."""
-    found = [(f"{e.name}, {each.label}", (each.energy, each.forces)) for e in evaluations for each in e.datasets]
+    found = [(f"{e.name}, {each.label}", each) for e in evaluations for each in e.datasets]
     if not found:
         return ""
-    values = [[m.text(part) for part in parts for m in PAPER_METRICS] for _, parts in found]
+    quantities = shown_quantities(evaluations)
+    values = [[m.text(q.scores(each), q.scale) for q in quantities for m in PAPER_METRICS] for _, each in found]
     return "\nBy data set:\n\n" + _markdown(heads, [markdown_text(name) for name, _ in found], values)
 
 
 def latex_table(evaluations: Sequence[Evaluation]) -> str:
-    """The paper's table for LaTeX with booktabs: energies above forces, with intervals below the numbers if any."""
+    """The paper's table for LaTeX with booktabs: a part for each quantity, with intervals below the numbers if any."""
     head = " & ".join(m.heading + m.better.replace("↓", "$\\downarrow$") for m in PAPER_METRICS)
     parts = []
-    for title, field in (("Energy (eV)", "energy"), ("Forces (eV/\\AA)", "forces")):
-        named = [(e.name, getattr(e, field)) for e in evaluations]
-        named += [(f"{e.name}, {each.label}", getattr(each, field)) for e in evaluations for each in e.datasets]
+    for quantity in shown_quantities(evaluations):
+        named: list[tuple[str, AbstractMetrics | None]] = [(e.name, quantity.summary(e)) for e in evaluations]
+        named += [(f"{e.name}, {each.label}", quantity.scores(each)) for e in evaluations for each in e.datasets]
         found = [(name, summary) for name, summary in named if summary is not None]
         if found:
-            rows = "\n".join(_latex_rows(name, summary) for name, summary in found)
-            top = f"& \\multicolumn{{{len(PAPER_METRICS)}}}{{c}}{{\\bf {title}}} \\\\"
+            rows = "\n".join(_latex_rows(name, summary, quantity.scale) for name, summary in found)
+            top = f"& \\multicolumn{{{len(PAPER_METRICS)}}}{{c}}{{\\bf {quantity.latex}}} \\\\"
             parts.append(
                 f"{top}\n\\cmidrule(lr){{2-{len(PAPER_METRICS) + 1}}}\n\\bf Model & {head} \\\\\n\\midrule\n{rows}"
             )
@@ -205,7 +273,8 @@ def latex_table(evaluations: Sequence[Evaluation]) -> str:
 
 def has_intervals(evaluations: Sequence[Evaluation]) -> bool:
     """Whether there are confidence intervals."""
-    return any(found is not None and found.intervals for e in evaluations for found in (e.energy, e.forces))
+    summaries = (quantity.summary(e) for e in evaluations for quantity in TABULATED)
+    return any(found is not None and found.intervals for found in summaries)
 
 
 def markdown_rows(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str = "model") -> str:
@@ -221,11 +290,11 @@ def _markdown(heads: Sequence[str], names: Sequence[str], values: Sequence[Seque
     return markdown_rows(heads, [[name, *row] for name, row in zip(names, values, strict=True)])
 
 
-def _latex_rows(name: str, found: AbstractMetrics) -> str:
-    row = " & ".join([latex_text(name), *(_latex_number(m.text(found)) for m in PAPER_METRICS)])
+def _latex_rows(name: str, found: AbstractMetrics, scale: float) -> str:
+    row = " & ".join([latex_text(name), *(_latex_number(m.text(found, scale)) for m in PAPER_METRICS)])
     if not isinstance(found, MetricSummary) or not found.intervals:
         return f"{row} \\\\"
-    ends = (_latex_number(m.interval_text(found).replace(" to ", ", ")) for m in PAPER_METRICS)
+    ends = (_latex_number(m.interval_text(found, scale).replace(" to ", ", ")) for m in PAPER_METRICS)
     return f"{row} \\\\\n" + " & ".join(["", *(f"{{\\tiny [{e}]}}" if e else "" for e in ends)]) + " \\\\"
 
 

@@ -4,6 +4,7 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -85,6 +86,31 @@ class TestBatch:
         np.testing.assert_array_equal(batch.labels.forces[5:], 0)
         assert batch.graph.cells is not None
         np.testing.assert_array_equal(batch.graph.cells[:3], [s.cell for s in given])
+
+    def test_stresses_become_strain_derivatives_of_crystals_alone(self, x64: None) -> None:
+        """Stress times volume, symmetric; a molecule in a box has none, whatever its label says."""
+        stress = np.array([[1.0, 0.2, 0.0], [0.4, 2.0, 0.1], [0.0, 0.1, 3.0]])
+        boxed = structure(2, 3, energy=0.0, stress=stress)
+        boxed = replace(boxed, cell=np.diag([9.0, 9, 9]))
+        labels = make_batch([structure(4, 1, periodic=True, stress=stress), boxed], CUTOFF, [SHAPE]).labels
+        assert labels.strain is not None
+        assert labels.strain_mask.tolist() == [True, False, False, False]
+        np.testing.assert_allclose(labels.strain[0], 120 * 0.5 * (stress + stress.T), rtol=1e-12)
+        assert not labels.strain[1:].any()
+
+    def test_batches_of_one_data_set_agree_on_having_stresses(self) -> None:
+        labelled = structure(4, 1, periodic=True, stress=np.eye(3))
+        assert make_batch([labelled], CUTOFF, [SHAPE]).labels.strain is not None
+        assert make_batch([labelled], CUTOFF, [SHAPE], stress=False).labels.strain is None
+        assert make_batch(examples(), CUTOFF, [SHAPE]).labels.strain is None
+        empty = make_batch(examples(), CUTOFF, [SHAPE], stress=True).labels
+        assert empty.strain_mask is not None
+        assert not empty.strain_mask.any()
+
+    def test_stresses_that_are_not_numbers_are_refused(self) -> None:
+        broken = structure(4, 1, periodic=True, stress=np.full((3, 3), np.nan))
+        with pytest.raises(ValueError, match=r"stress labels must be finite, but is nan.*leave such structures out"):
+            make_batch([broken], CUTOFF, [SHAPE])
 
     def test_a_structure_is_the_same_alone_and_among_others(self, precision: str) -> None:
         together = pair_energy(make_batch(examples(), CUTOFF, [SHAPE]))

@@ -79,7 +79,9 @@ def test_real_files_with_energies_only_have_no_forces() -> None:
 
 def test_real_virial_stress_is_ignored_unless_asked_for() -> None:
     path = real_file("mlearn/Si_test.xyz")
-    assert all(s.stress is None for s in read(path))
+    told: list[object] = []
+    assert all(not block.has_stress.any() for block in read_blocks(path, on_remark=told.append))
+    assert ["no stress under REF_stress or stress, but there is virial_stress" in str(each) for each in told] == [True]
     asked = AseReader(
         stress_keys=("virial_stress",), stress_order="vasp", stress_scale=-1 / 1602.1766, group_key="group"
     )
@@ -87,6 +89,91 @@ def test_real_virial_stress_is_ignored_unless_asked_for() -> None:
         xx, yy, zz, xy, yz, xz = atoms.info["virial_stress"] / -1602.1766
         np.testing.assert_allclose(structure.stress, [[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]], rtol=1e-14)
         assert structure.group == atoms.info["group"]
+
+
+class TestVirials:
+    """A virial becomes the stress that ASE would have: V⁻¹ ∂E/∂ε, with the sign that was stated."""
+
+    STRESS = np.array([[1.0, 6.0, 5.0], [6.0, 2.0, 4.0], [5.0, 4.0, 3.0]])
+    SIX = ("ase", [1.0, 2, 3, 4, 5, 6]), ("vasp", [1.0, 2, 3, 6, 4, 5])
+
+    @staticmethod
+    def crystal(**info: object) -> Atoms:
+        atoms = bulk("Si", cubic=True)
+        atoms.info.update(energy=-1.0, **info)
+        return atoms
+
+    @pytest.mark.parametrize("form", ["3 x 3", "nine", "ase", "vasp"])
+    @pytest.mark.parametrize(("stated", "sign"), [("-stress*volume", -1.0), ("stress*volume", 1.0)])
+    def test_it_is_converted_as_stated(self, form: str, stated: str, sign: float) -> None:
+        volume = self.crystal().get_volume()
+        tensors = {"3 x 3": self.STRESS, "nine": self.STRESS.reshape(9), **{k: np.array(v) for k, v in self.SIX}}
+        atoms = self.crystal(virials=sign * volume * tensors[form])
+        order = form if form in ("ase", "vasp") else "ase"
+        settings = {"virial_keys": ["virials"], "virial_sign": stated, "stress_order": order}
+        found = AseReader.model_validate(settings).convert(atoms).stress
+        np.testing.assert_allclose(found, self.STRESS, rtol=1e-12)
+
+    def test_units_are_those_of_energies_and_lengths(self) -> None:
+        atoms = self.crystal(virial=-self.STRESS)
+        reader = AseReader(
+            virial_keys=("virial",), virial_sign="-stress*volume", energy_unit="hartree", length_unit="bohr"
+        )
+        volume = atoms.get_volume() * ase.units.Bohr**3
+        np.testing.assert_allclose(reader.convert(atoms).stress, self.STRESS * ase.units.Hartree / volume, rtol=1e-6)
+
+    def test_it_is_read_from_a_file(self, tmp_path: Path) -> None:
+        atoms = self.crystal(virial=-self.STRESS)
+        ase.io.write(tmp_path / "a.xyz", [atoms, atoms])
+        reader = AseReader(virial_keys=("virial",), virial_sign="-stress*volume")
+        for structure in read(tmp_path / "a.xyz", reader):
+            np.testing.assert_allclose(structure.stress, self.STRESS / atoms.get_volume(), rtol=1e-7)
+
+    def test_a_molecule_in_a_box_has_no_stress(self) -> None:
+        atoms = self.crystal(virial=self.STRESS)
+        atoms.pbc = False
+        assert AseReader(virial_keys=("virial",), virial_sign="-stress*volume").convert(atoms).stress is None
+
+    def test_nothing_is_guessed(self, tmp_path: Path) -> None:
+        """Without a statement there is no stress, and the remark says what to state."""
+        ase.io.write(tmp_path / "a.xyz", self.crystal(virial=self.STRESS, virial_std=np.ones(9)))
+        told: list[object] = []
+        (block,) = read_blocks(tmp_path / "a.xyz", on_remark=told.append)
+        assert not block.has_stress.any()
+        (remark,) = map(str, told)
+        assert "but there is virial, whose sign, unit and order are not guessed" in remark
+        assert "virial_sign: -stress*volume" in remark
+
+    def test_no_remark_where_a_stress_is_read(self, tmp_path: Path) -> None:
+        ase.io.write(tmp_path / "a.xyz", self.crystal(virial=self.STRESS, REF_stress=self.STRESS))
+        told: list[object] = []
+        (block,) = read_blocks(tmp_path / "a.xyz", on_remark=told.append)
+        np.testing.assert_array_equal(block.stress[0], self.STRESS)
+        assert told == []
+
+    @pytest.mark.parametrize(
+        ("settings", "text"),
+        [
+            ({"virial_keys": ["virial"]}, r"the sign of the virial 'virial' must be stated.*-stress\*volume"),
+            ({"virial_sign": "-stress*volume"}, r"virial_sign is given, but no virial_keys: name the virial"),
+        ],
+    )
+    def test_half_a_statement_is_refused(self, settings: dict[str, object], text: str) -> None:
+        with pytest.raises(ValueError, match=text):
+            AseReader.model_validate(settings)
+
+    def test_a_stress_and_a_virial_are_one_too_many(self) -> None:
+        atoms = self.crystal(virial=self.STRESS, stress=self.STRESS)
+        reader = AseReader(virial_keys=("virial",), virial_sign="-stress*volume")
+        with pytest.raises(ValueError, match=r"there are a stress and a virial: set stress_keys: \[\]"):
+            reader.convert(atoms)
+        found = reader.model_copy(update={"stress_keys": ()}).convert(atoms).stress
+        np.testing.assert_allclose(found, -self.STRESS / atoms.get_volume(), rtol=1e-12)
+
+    def test_a_virial_of_another_shape_is_refused(self) -> None:
+        reader = AseReader(virial_keys=("virial",), virial_sign="-stress*volume")
+        with pytest.raises(ValueError, match=r"the virial must have 6 or 3 × 3 components, but has shape \(2,\)"):
+            reader.convert(self.crystal(virial=np.ones(2)))
 
 
 @pytest.mark.parametrize("suffix", [".xyz", ".extxyz", ".xyz.gz", ".traj", ".db", ".json"])
