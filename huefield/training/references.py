@@ -5,7 +5,14 @@ from collections.abc import Mapping
 from huefield.core.structure import TAG
 from huefield.data.composition import symbol
 from huefield.data.dataset import Part
-from huefield.data.references import AtomicReferences, EnergyChunk, GivenReferences, ReferenceConfig
+from huefield.data.pooled_references import pooled_references
+from huefield.data.references import (
+    AtomicReferences,
+    EnergyChunk,
+    FittedReferences,
+    GivenReferences,
+    ReferenceConfig,
+)
 from huefield.model.ensemble import Ensemble
 from huefield.support.errors import HuefieldError
 
@@ -16,8 +23,8 @@ Energies = Mapping[str, Mapping[int, float]]
 def references_of(given: ReferenceConfig, main: str, part: Part, saved: Ensemble | None) -> AtomicReferences:
     """References of each data set of the training data, the main one first.
 
-    A data set that a saved model knows has those of the model, since its mean was trained with them subtracted. A data
-    set without energies has those of the main one: no energy is learnt from it.
+    A data set that a saved model knows has those of the model, since its mean was trained with them subtracted; others
+    are fitted relative to it. A data set without energies has those of the main one: no energy is learnt from it.
 
     Args:
         given: how to make references.
@@ -31,7 +38,7 @@ def references_of(given: ReferenceConfig, main: str, part: Part, saved: Ensemble
     if not missing:
         return AtomicReferences({tag: known[tag] for tag in tags})
     made = _made(given, tags, part)
-    energies = {**made.energies_ev, **known}
+    energies = {**_anchored(made, known), **known}
     if main not in energies:
         raise HuefieldError(
             f"no structure of the main data set {main!r} has an energy, so that the model could not predict energies: "
@@ -51,9 +58,20 @@ def _saved(saved: Ensemble, main: str) -> dict[str, dict[int, float]]:
     return {TAG: dict(saved.atom_energies), **named}
 
 
+def _anchored(made: AtomicReferences, known: Energies) -> Energies:
+    """Fitted references moved with those of a data set that a saved model knows: differences between sets stay."""
+    anchor = next((tag for tag in made.energies_ev if tag in known), None)
+    if anchor is None or made.method != FittedReferences().kind:
+        return made.energies_ev
+    moved = {z: known[anchor][z] - e for z, e in made.energies_ev[anchor].items() if z in known[anchor]}
+    return {tag: {z: e + moved.get(z, 0.0) for z, e in row.items()} for tag, row in made.energies_ev.items()}
+
+
 def _made(given: ReferenceConfig, tags: tuple[str, ...], part: Part) -> AtomicReferences:
     if not isinstance(given, GivenReferences):
-        return given.make(EnergyChunk.from_block(block) for block in part.blocks())
+        chunks = (EnergyChunk.from_block(block) for block in part.blocks())
+        together = isinstance(given, FittedReferences) and len(tags) > 1
+        return pooled_references(chunks) if together else given.make(chunks)
     named = given.energies_ev
     if len(tags) == 1:
         if len(named) != 1:
