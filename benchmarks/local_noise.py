@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 
 from pages import fill
-from reproduction import RIVALS
+from reproduction import RIVALS, kept_tables
 from study import HERE
 
 from huefield.evaluation.report.tables import markdown_rows
@@ -77,7 +77,11 @@ def take(folder: Path) -> None:
     for name in SMALL:
         if (folder / name).exists():
             table = Table.collected(source_named(name), MiniSize(), folder)
-            rows = {row: seeds for row, seeds in table.results.items() if row in (ROW, *RIVALS)}
+            rows = {row: table.results.get(row, {}) for row in (ROW, *RIVALS)}
+            whole = set.intersection(*(set(seeds) for seeds in rows.values()))
+            rows = {row: {seed: seeds[seed] for seed in sorted(whole)} for row, seeds in rows.items() if whole}
+            if not rows:
+                continue
             replace(table, results=rows).save(RESULTS / f"{name}.json")
 
 
@@ -88,8 +92,8 @@ def paired_tables() -> list[Table]:
 
 def tables_of_page() -> dict[str, str]:
     """All tables by their places."""
-    tables = paired_tables()
-    return {"compared": compared(tables), "calibrated": calibrated(tables)}
+    tables = [table for table in kept_tables() if ROW in table.results]
+    return {"paired": compared(paired_tables()), "compared": compared(tables), "calibrated": calibrated(tables)}
 
 
 def main() -> None:
