@@ -163,8 +163,10 @@ def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> Non
         data["level_of_theory"] = data.pop("level")
     if isinstance(data.get("reader"), dict):
         data["reader"].pop("group_key", None)  # part of older checkpoints
-    for stage in saved.get("config", {}).get("stages", []):
-        stage.setdefault("stress_weight", 1.0)  # older versions had no such weight
+    stages = (each.get("config", {}).get("stages", []) for each in (saved, now))
+    for before, after in zip(*stages, strict=False):
+        if "stress_weight" in after:
+            before.setdefault("stress_weight", 1.0)  # older versions had no such weight
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(
