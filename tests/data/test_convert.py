@@ -282,7 +282,8 @@ def test_real_files_of_all_kinds_go_into_one_store(tmp_path: Path) -> None:
         DATA / "mlearn" / "Si_test.xyz",
         DATA / "transition1x" / "t1x_mini.h5",
     ]
-    done = convert(paths, tmp_path / "real.hues")
+    with pytest.warns(UserWarning, match="there is virial_stress, whose sign, unit and order are not guessed"):
+        done = convert(paths, tmp_path / "real.hues")
     store = Store.open(done.path)
     store.verify()
     dihedral, silicon = read(paths[0], ":"), read(paths[1], ":")
