@@ -166,7 +166,7 @@ def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> Non
     stages = (each.get("config", {}).get("stages", []) for each in (saved, now))
     for before, after in zip(*stages, strict=False):
         if "stress_weight" in after:
-            before.setdefault("stress_weight", 1.0)  # older versions had no such weight
+            before.setdefault("stress_weight", after["stress_weight"])  # older versions had no such weight
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(
