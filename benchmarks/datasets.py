@@ -20,7 +20,8 @@ OUT = HERE / "results" / "datasets.json"
 ANI1X = SHARED / "ani1x" / "ani1x_800.xyz"
 LEVEL = "wb97x/6-31g(d)"
 TAGS = ("ani1x", "bundled")
-SPLIT = {"kind": "random", "fractions": {"train": 0.7, "validation": 0.1, "test": 0.2}, "seed": 0}
+TRAIN_SHARE = 0.7
+SPLIT = {"kind": "random", "fractions": {"train": TRAIN_SHARE, "validation": 0.1, "test": 0.2}, "seed": 0}
 EPOCHS, BATCH, MEMBERS, FEATURES = 30, 4, 1, 32
 STRUCTURES = {"ani1x": 798, "bundled": 437}
 ROWS: dict[str, tuple[tuple[str, ...], bool]] = {
@@ -77,7 +78,7 @@ def config_of(tags: tuple[str, ...], tagged: bool, folder: Path) -> Any:
     from huefield.potentials import PaiNN
     from huefield.training.presets import three_stages, with_care
 
-    structures = sum(int(SPLIT["fractions"]["train"] * STRUCTURES[tag]) for tag in tags)  # type: ignore[index]
+    structures = sum(int(TRAIN_SHARE * STRUCTURES[tag]) for tag in tags)
     steps = EPOCHS * structures // BATCH
     parts = (steps * 12 // 18, steps * 2 // 18, steps * 4 // 18)
     return with_care(

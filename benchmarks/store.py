@@ -57,8 +57,8 @@ class Hdf5:
         """The structures with these numbers."""
         first, stop = self._starts[indices], self._starts[indices + 1]
         spans = [(first[0], stop[-1])] if np.array_equal(first[1:], stop[:-1]) else list(zip(first, stop, strict=True))
-        atoms = {name: np.concatenate([column[a:b] for a, b in spans]) for name, column in self._atoms.items()}
-        rows = {name: column[indices] for name, column in self._rows.items()}
+        atoms: dict[str, Any] = {name: np.concatenate([c[a:b] for a, b in spans]) for name, c in self._atoms.items()}
+        rows: dict[str, Any] = {name: column[indices] for name, column in self._rows.items()}
         return Block(stop - first, **atoms, **rows, groups=("",) * len(indices), frames=indices, source="hdf5")
 
 
