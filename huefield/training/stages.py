@@ -84,6 +84,12 @@ class SquaredErrorStage(AbstractStage):
     """
 
     kind: Literal["squared_error"] = "squared_error"
+    stress_weight: float = Field(
+        1e-3,
+        ge=0,
+        le=1e9,
+        description="weight of the stress terms, which are large since errors add up over a cell; 0 ignores the labels",
+    )
 
     @property
     def trains_noise(self) -> bool:
