@@ -85,7 +85,7 @@ def write_baseline(
                 count += len(whole)
                 write(whole)
             _require_results(baseline, faults, count, skip_bad, log)
-        log.path.unlink()
+        log.path.unlink(missing_ok=True)
     return BaselineFile(target, count, tuple(faults))
 
 

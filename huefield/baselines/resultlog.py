@@ -66,6 +66,8 @@ class ResultLog:
                 yield
             finally:
                 self._file = None
+                if not self._known:
+                    self.path.unlink()  # nothing to resume from
 
     def _read(self) -> None:
         identity, *lines = self.path.read_text(encoding="utf-8").splitlines() or [""]

@@ -74,6 +74,16 @@ def test_wrong_places_are_refused(source: Path) -> None:
     write_baseline(source, source.with_name("old.xyz"), emt(), overwrite=True)
 
 
+@pytest.mark.parametrize(
+    "content", ["", "3\nProperties=species:S:1:pos:R:3\nO 0 0 0\nH 0 0\n"], ids=["empty", "broken"]
+)
+def test_an_empty_or_broken_file_leaves_nothing(tmp_path: Path, content: str) -> None:
+    (tmp_path / "in.xyz").write_text(content)
+    with pytest.raises(HuefieldError, match=r"in\.xyz"):
+        write_baseline(tmp_path / "in.xyz", tmp_path / "out.extxyz", emt())
+    assert [path.name for path in tmp_path.iterdir()] == ["in.xyz"]
+
+
 def test_a_baseline_that_always_fails_is_named(source: Path) -> None:
     class Failing(AseBaseline):
         def _computed(self, structure: Structure) -> BaselineResult:
