@@ -2,12 +2,13 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from huefield.cli.baselines import BaselineOption, CommandOption, computable_baseline
+from huefield.cli.baselines import BaselineOption, CommandOption, given_baseline
 from huefield.cli.exit_codes import ExitCode
+from huefield.cli.options import from_kind_or_json
 from huefield.cli.progress import convert_progress
 from huefield.cli.signals import stopping_politely
 from huefield.support.errors import HuefieldError
@@ -82,24 +83,12 @@ def parse_reader(text: str | None) -> "ReaderConfig | None":
     """The reader from its kind or from JSON."""
     if text is None:
         return None
-    import json
-
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
     from huefield.data.readers.detect import ReaderConfig
-    from huefield.support.config import explain
 
-    content: Any = {"kind": text}
-    if text.lstrip().startswith("{"):
-        try:
-            content = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise HuefieldError(f"--reader is not JSON: {error} (got {text!r})") from error
     adapter: TypeAdapter[ReaderConfig] = TypeAdapter(ReaderConfig)
-    try:
-        return adapter.validate_python(content)
-    except ValidationError as error:
-        raise HuefieldError(explain(error, "--reader")) from error
+    return from_kind_or_json(text, "--reader", adapter)
 
 
 @app.command()
@@ -126,7 +115,9 @@ def baseline(
     from huefield.baselines.files import write_baseline
     from huefield.cli.progress import counting_progress
 
-    chosen = computable_baseline(baseline, baseline_command)
+    chosen = given_baseline(baseline, baseline_command)
+    if chosen is None:
+        raise HuefieldError("name the baseline with --baseline or with --baseline-command")
     with counting_progress() as report:
         show = report(chosen.title)
         done = write_baseline(

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
-from huefield.cli.baselines import CommandOption, given_baseline
+from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
 from huefield.support.defaults import BINS, FIT_FRACTION, RESAMPLES
 
 if TYPE_CHECKING:
+    from huefield.baselines import AbstractBaseline
     from huefield.evaluation.calibrate import CalibrationCheck
     from huefield.predict import PredictionKeys, Predictions
 
@@ -68,6 +69,7 @@ def evaluate(
     keys: KeysOption = None,
     reader: ReaderOption = None,
     part: PartOption = None,
+    baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
     bins: Annotated[int, typer.Option(min=1, help="Number of bins of reliability diagrams.")] = BINS,
     resamples: Annotated[
@@ -88,7 +90,8 @@ def evaluate(
 
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    unused = {"reader": reader, "part": part, "members": members or None, "baseline_command": baseline_command}
+    unused = {"reader": reader, "part": part, "members": members or None}
+    unused |= {"baseline": baseline, "baseline_command": baseline_command}
     _refuse(predictions is not None, **unused, dataset=dataset)
     if predictions:
         found = _read(predictions, reference, keys)
@@ -108,7 +111,7 @@ def evaluate(
                 resamples=resamples,
                 members=members,
                 dataset=dataset,
-                baseline=given_baseline(baseline_command),
+                baseline=given_baseline(baseline, baseline_command),
                 report=report,
             )
     _note(result.remarks)
@@ -145,6 +148,7 @@ def calibrate(
     keys: KeysOption = None,
     reader: ReaderOption = None,
     part: PartOption = None,
+    baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
     group_size: Annotated[
         int | None, typer.Option(min=1, help="Errors averaged before isotonic regression; 1 for plain regression.")
@@ -162,7 +166,8 @@ def calibrate(
     """
     models, data = _models_and_data(paths, predictions)
     _refuse(predictions is None, reference=reference, keys=keys)
-    _refuse(predictions is not None, reader=reader, part=part, baseline_command=baseline_command, dataset=dataset)
+    _refuse(predictions is not None, reader=reader, part=part, dataset=dataset)
+    _refuse(predictions is not None, baseline=baseline, baseline_command=baseline_command)
     method = method or (MethodName.ISOTONIC if predictions else MethodName.COHERENT)
     _refuse(method is not MethodName.ISOTONIC, group_size=group_size)
     if len(predictions or models) != 1:
@@ -171,7 +176,8 @@ def calibrate(
     if predictions:
         _calibrate_predictions(predictions[0], out, method, reference, keys, options)
     else:
-        _calibrate_model(models[0], data, out, method, reader, part, dataset, baseline_command, options)
+        given = given_baseline(baseline, baseline_command)
+        _calibrate_model(models[0], data, out, method, reader, part, dataset, given, options)
 
 
 class _Options(TypedDict):
@@ -188,7 +194,7 @@ def _calibrate_model(
     reader: str | None,
     part: str | None,
     dataset: str | None,
-    baseline_command: str | None,
+    baseline: "AbstractBaseline | None",
     options: _Options,
 ) -> None:
     from huefield.cli.progress import counting_progress, use_compilation_cache
@@ -205,7 +211,7 @@ def _calibrate_model(
             part=part,
             reader=chosen,
             dataset=dataset,
-            baseline=given_baseline(baseline_command),
+            baseline=baseline,
             report=report(source.stem),
             **options,
         )

@@ -16,14 +16,33 @@ def make(
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random choices.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes, with one thread each.")] = 1,
     scale: Annotated[float, typer.Option(help="Factor on the numbers of configurations.")] = 1.0,
+    max_heavy_atoms: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Train on molecules and reactions with at most this number of atoms heavier than hydrogen; a quarter "
+            "of the configurations of larger ones are a test of their own.",
+        ),
+    ] = None,
+    whole_paths: Annotated[
+        bool, typer.Option("--whole-paths", help="Keep the whole paths of the reactions held out, as a test.")
+    ] = False,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run, or start again.")] = True,
 ) -> None:
     """Make a reactive data set with quantum chemistry: normal modes, dynamics and reaction paths of small molecules."""
+    from huefield.make_data import SamplingPlan
     from huefield.make_data import make as make_data
 
     with make_progress() as report:
         data = make_data(
-            out, seed=seed, level_of_theory=level_of_theory, workers=workers, scale=scale, resume=resume, report=report
+            out,
+            seed=seed,
+            level_of_theory=level_of_theory,
+            workers=workers,
+            scale=scale,
+            resume=resume,
+            plan=SamplingPlan(max_heavy_atoms=max_heavy_atoms, whole_paths=whole_paths),
+            report=report,
         )
     for name, block in data.blocks.items():
         typer.echo(f"{name:>15}: {len(block)} structures")

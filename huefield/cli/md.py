@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from huefield.cli.baselines import CommandOption, given_baseline
+from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.exit_codes import ExitCode
 from huefield.cli.options import DatasetOption, naming_options, with_settings
 from huefield.support.pace import NowAndThen, duration
@@ -41,6 +41,7 @@ def md(
     out: Annotated[Path, typer.Option(help="Folder of the run. An unfinished run in it is resumed.")] = Path("md"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
     dataset: DatasetOption = None,
+    baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
 ) -> None:
     """Run molecular dynamics that stops, or saves structures, when forces become uncertain.
@@ -56,7 +57,7 @@ def md(
     with naming_options():
         config = _config().model_validate(settings)
     use_compilation_cache()
-    given = given_baseline(baseline_command)
+    given = given_baseline(baseline, baseline_command)
     calculator = Calculator(model, baseline=given, warn_above=None, precision=config.precision, dataset=dataset)
     atoms = read_structure(start, frame)
     with naming_structure(f"{start}, {'last frame' if frame is None else f'frame {frame}'}"):

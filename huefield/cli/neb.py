@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from huefield.cli.baselines import CommandOption, given_baseline
+from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.exit_codes import ExitCode
 from huefield.cli.options import DatasetOption, naming_options, with_settings
 from huefield.support.pace import NowAndThen
@@ -35,6 +35,7 @@ def neb(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the band or path in the folder.")] = False,
     dataset: DatasetOption = None,
+    baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
 ) -> None:
     """Find a reaction path; the barrier and the reaction energy have error bars.
@@ -52,7 +53,7 @@ def neb(
     with naming_options():
         config = _config().model_validate(settings)
     use_compilation_cache()
-    calculator = Calculator(model, baseline=given_baseline(baseline_command), dataset=dataset)
+    calculator = Calculator(model, baseline=given_baseline(baseline, baseline_command), dataset=dataset)
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
     for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):

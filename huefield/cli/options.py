@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 from huefield.support.errors import HuefieldError
 
 if TYPE_CHECKING:
+    from pydantic import TypeAdapter
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
 
@@ -36,6 +37,28 @@ DatasetOption = Annotated[
         metavar="TAG", help="Data set whose energies to predict, of a model of several; by default its main one."
     ),
 ]
+
+Choice = TypeVar("Choice")
+
+
+def from_kind_or_json(text: str, option: str, choices: "TypeAdapter[Choice]") -> Choice:
+    """The settings of an option that takes the name of a kind, or JSON with its settings."""
+    import json
+
+    from pydantic import ValidationError
+
+    from huefield.support.config import explain
+
+    content: Any = {"kind": text}
+    if text.lstrip().startswith("{"):
+        try:
+            content = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise HuefieldError(f"{option} is not JSON: {error} (got {text!r})") from error
+    try:
+        return choices.validate_python(content)
+    except ValidationError as error:
+        raise HuefieldError(explain(error, option)) from error
 
 
 class NoiseKind(StrEnum):

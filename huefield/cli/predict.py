@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from huefield.cli.baselines import CommandOption, given_baseline
+from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
 from huefield.cli.options import DatasetOption
 from huefield.cli.signals import Interrupted
@@ -33,6 +33,7 @@ def predict(
     members: Annotated[
         bool, typer.Option("--members", help="Write the prediction of each ensemble member, too.")
     ] = False,
+    baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
     reader: ReaderOption = None,
     skip_bad: Annotated[
@@ -57,7 +58,7 @@ def predict(
             skip_bad=skip_bad,
             overwrite=overwrite,
             dataset=dataset,
-            baseline=given_baseline(baseline_command),
+            baseline=given_baseline(baseline, baseline_command),
             report=report(source.name),
         )
     stresses = f", {done.with_stress} with stress" if done.with_stress else ""

@@ -58,7 +58,7 @@ def train(
 
     if baseline is not None and baseline_command is not None:
         raise typer.BadParameter("name the baseline with --baseline or with --baseline-command, not with both")
-    given = given_baseline(baseline_command) if baseline is None else parse_baseline(baseline)
+    given = given_baseline(None, baseline_command) if baseline is None else parse_baseline(baseline)
     if distributed:
         join_job()
     use_compilation_cache()
@@ -168,7 +168,7 @@ def assemble(
 
     use_compilation_cache()
     with run_progress() as show:
-        given = given_baseline(baseline_command)
+        given = given_baseline(None, baseline_command)
         made = run(out, models or None, allow_missing=allow_missing, baseline=given, report=show)
     typer.echo(made)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from huefield.baselines import BaselineLike
 from huefield.data.opening import DataSource, of_dataset, open_data
 from huefield.data.readers.detect import ReaderConfig
+from huefield.evaluation.baseline_alone import baselines_alone
 from huefield.evaluation.report.figures import CAPTIONS, KINDS, save_figures
 from huefield.evaluation.report.notebook import evaluations_html
 from huefield.evaluation.report.page import write_report
@@ -38,6 +39,8 @@ class EvaluationResult:
 
     evaluations: tuple[Evaluation, ...]
     """One evaluation per model."""
+    baselines: tuple[Evaluation, ...]
+    """Errors of the baselines that the models correct."""
     table: str
     """Markdown table of the metrics."""
     remarks: tuple[str, ...]
@@ -50,7 +53,7 @@ class EvaluationResult:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return evaluations_html(self.evaluations, self.remarks)
+        return evaluations_html((*self.baselines, *self.evaluations), self.remarks)
 
 
 def evaluate(
@@ -122,19 +125,15 @@ def evaluate_predictions(
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
     differing = differing_structures(predictions)
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
-    table = "\n".join([markdown_table(evaluations), *_of_baselines(evaluations)])
+    baselines = baselines_alone(predictions, resamples=resamples)
+    table = markdown_table((*baselines, *evaluations))
     if out is None:
-        return EvaluationResult(evaluations, table, remarks, ())
+        return EvaluationResult(evaluations, baselines, table, remarks, ())
     uncalibrated = [each.uncalibrated() for each in predictions]
     before = [summarise(each, bins=bins) for each in uncalibrated if each is not None]
     with _ready(out):
-        files = _write(out, predictions, evaluations, before, remarks, source)
-    return EvaluationResult(evaluations, table, remarks, files)
-
-
-def _of_baselines(evaluations: Sequence[Evaluation]) -> list[str]:
-    """Lines with the errors of baselines alone, each of them once."""
-    return list(dict.fromkeys(str(each.baseline) for each in evaluations if each.baseline is not None))
+        files = _write(out, predictions, evaluations, baselines, before, remarks, source)
+    return EvaluationResult(evaluations, baselines, table, remarks, files)
 
 
 def _ready(out: Path | None) -> AbstractContextManager[None]:
@@ -156,20 +155,25 @@ def _write(
     out: Path,
     predictions: Sequence[Predictions],
     evaluations: tuple[Evaluation, ...],
+    baselines: tuple[Evaluation, ...],
     before: Sequence[Evaluation],
     remarks: tuple[str, ...],
     source: str,
 ) -> tuple[Path, ...]:
     """Write everything into a temporary folder, then move it: an interruption leaves the old files."""
+    rows = (*baselines, *evaluations)
     plain = {"source": source, "remarks": remarks, "models": [each.as_dict() for each in evaluations]}
-    notes = (f"{len(predictions[0])} structures of {source}.", *_of_baselines(evaluations), *remarks)
+    plain |= {"baselines": [each.as_dict() for each in baselines]} if baselines else {}
+    notes = (f"{len(predictions[0])} structures of {source}.", *remarks)
     with tempfile.TemporaryDirectory(dir=out.resolve().parent, prefix=f".{out.name}.") as folder:
         new = Path(folder)
         figures = save_figures(evaluations, predictions, new / FIGURES, before=before)
-        write_report(new / REPORT, evaluations, predictions, figures=figures, before=before, notes=notes)
+        write_report(
+            new / REPORT, evaluations, predictions, figures=figures, before=before, baselines=baselines, notes=notes
+        )
         write_bytes(new / METRICS, (json.dumps(plain, indent=1, allow_nan=False) + "\n").encode())
-        write_bytes(new / "table.md", markdown_table(evaluations).encode())
-        write_bytes(new / "table.tex", latex_table(evaluations).encode())
+        write_bytes(new / "table.md", markdown_table(rows).encode())
+        write_bytes(new / "table.tex", latex_table(rows).encode())
         for each, stem in zip(predictions, file_stems(each.name for each in predictions), strict=True):
             write_predictions(new / f"predictions-{stem}.extxyz", each)
         _move(new, out)

@@ -9,7 +9,6 @@ from ase.data import chemical_symbols
 from jaxtyping import Float, Int, Integer, UInt8
 
 from huefield.core.structure import strain_labels
-from huefield.evaluation.baseline_errors import BaselineErrors
 from huefield.evaluation.bootstrap import Interval, Resampling, interval_of_mean
 from huefield.evaluation.curves import bin_numbers
 from huefield.evaluation.entries import checked_pair
@@ -62,8 +61,6 @@ class Evaluation:
     """Remarks on metrics of the model as a whole."""
     joint_nll_interval: Interval | None = None
     """Confidence interval from resampled structures; None unless requested."""
-    baseline: BaselineErrors | None = None
-    """Errors of the baseline alone; None if the structures have no results of one."""
     stress: MetricSummary | None = None
     """Metrics of the six components of the stress [eV/Å³]; None if no stress was both predicted and observed."""
     energy_per_atom: MetricSummary | None = None
@@ -106,7 +103,6 @@ def summarise(predictions: Predictions, *, bins: int = BINS, resamples: int = 0,
         left_out=dict(predictions.left_out),
         remarks=tuple(remarks.found),
         joint_nll_interval=interval,
-        baseline=BaselineErrors.of(predictions.structures),
         stress=_summary(predictions.observed_stress(), resampling),
         energy_per_atom=_summary(predictions.observed_energies_per_atom(), resampling),
     )

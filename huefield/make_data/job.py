@@ -16,7 +16,7 @@ from huefield.core.structure import Structure
 from huefield.data.bundled.sets import SplitData, write_splits
 from huefield.make_data.neb import BANDS
 from huefield.make_data.oracles import TbliteOracle, oracle_of
-from huefield.make_data.plan import PLAN, SPLITS, SamplingPlan
+from huefield.make_data.plan import ALWAYS, PLAN, SPLITS, SamplingPlan
 from huefield.make_data.pool import OnMakeProgress, Task, run_tasks
 from huefield.make_data.reactions import HELD_OUT
 from huefield.make_data.relax import RELAXATION
@@ -24,6 +24,7 @@ from huefield.make_data.sampling import DYNAMICS, MODES, ONE_PIECE
 from huefield.make_data.splits import assigned_splits
 from huefield.make_data.thinning import distinct
 from huefield.make_data.units import (
+    PATH,
     UnitResult,
     finish_unit,
     label_structures,
@@ -80,7 +81,10 @@ def make(
     split_of = {_key(structure): split for structure, split in zip(structures, splits, strict=True)}
     kept = [structure for unit in labelled for structure in unit.structures]
     by_split = {name: [s for s in kept if split_of[_key(s)] == name] for name in SPLITS}
+    by_split = {name: members for name, members in by_split.items() if members or name in ALWAYS}
     command = f"huefield data make OUT --level-of-theory '{level_of_theory}' --seed {seed} --scale {scale:g}"
+    command += f" --max-heavy-atoms {plan.max_heavy_atoms}" if plan.max_heavy_atoms else ""
+    command += " --whole-paths" if plan.whole_paths else ""
     counts = {
         "counts": {name: len(items) for name, items in by_split.items()},
         "dropped": {"too alike": num_alike} | _dropped([*sampled.values(), *labelled]),
@@ -135,10 +139,10 @@ def _sample(work: Path, plan: SamplingPlan, seed: int, workers: int, report: OnM
     jobs: dict[str, partial[UnitResult]] = {}
     for reaction in plan.chosen_reactions():
         name = f"reaction: {reaction.name}"
-        jobs[name] = partial(sample_reaction, reaction, plan, oracle)
+        jobs[name] = partial(sample_reaction, reaction, plan.of_unit(reaction.numbers), oracle)
     for molecule in sorted(plan.chosen_molecules(), key=lambda m: -len(m.numbers)):
         name = f"molecule: {molecule.name}"
-        jobs[name] = partial(sample_molecule, molecule, plan, oracle, unit_rng(seed, name))
+        jobs[name] = partial(sample_molecule, molecule, plan.of_unit(molecule.numbers), oracle, unit_rng(seed, name))
     paths = {name: work / "samples" / f"{name.replace(': ', '_').replace(' ', '_')}.npz" for name in jobs}
     tasks: list[Task] = [partial(finish_unit, paths[n], job) for n, job in jobs.items() if not paths[n].exists()]
     run_tasks("sampling", tasks, workers, report, resumed=len(jobs) - len(tasks))
@@ -149,6 +153,7 @@ def _split(sampled: dict[str, UnitResult], plan: SamplingPlan, seed: int) -> tup
     """Distinct configurations, the split of each, and the number of duplicates that were dropped."""
     found = [s for result in sampled.values() for s in result.structures]
     keep = distinct([s.atomic_numbers for s in found], [s.positions for s in found], plan.closest_angstrom)
+    keep |= np.array([s.group.startswith(PATH) for s in found])  # also the mirrored half of a symmetric path
     structures = [s for s, kept in zip(found, keep, strict=True) if kept]
     return structures, assigned_splits(structures, plan, rng=unit_rng(seed, "splits")), int((~keep).sum())
 

@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+import numpy as np
+from jaxtyping import UInt8
 from pydantic import Field
 
 from huefield.make_data.molecules import Molecule, equilibrium_molecules
@@ -9,9 +11,11 @@ from huefield.make_data.reactions import Reaction, elementary_reactions
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
-SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot")
-"""Training, validation and test data of one distribution; unseen reactions; the same molecules at high temperature."""
-
+SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot", "test_larger", "test_paths")
+"""Training, validation and test data of one distribution; unseen reactions; the same molecules at high temperature;
+larger molecules and reactions; the images of the converged bands of unseen reactions, in their order."""
+ALWAYS = SPLITS[:5]
+"""Splits of every data set; the others are there if the plan asks for them."""
 
 Item = TypeVar("Item", Molecule, Reaction)
 
@@ -32,6 +36,11 @@ class SamplingPlan(FrozenConfig):
     test_share: float = Field(0.12, ge=0, lt=1, description="share of the distribution used for its test")
     closest_angstrom: float = Field(0.005, ge=0, description="configurations closer than this are duplicates")
     closest_on_path_angstrom: float = Field(0.01, ge=0, description="the same among the band images of a reaction")
+    whole_paths: bool = Field(False, description="keep all images of the converged bands of reactions held out")
+    max_heavy_atoms: int | None = Field(
+        None, ge=1, description="molecules and reactions with more atoms heavier than hydrogen are kept for a test"
+    )
+    share_of_larger: float = Field(0.25, gt=0, le=1, description="factor on the numbers of configurations of those")
     largest_force: float = Field(30.0, gt=0, description="frames with a larger force in eV/Å are dropped")
 
     def scaled(self, scale: float) -> "SamplingPlan":
@@ -39,6 +48,14 @@ class SamplingPlan(FrozenConfig):
         counts = [name for name in type(self).model_fields if "_per_" in name]
         values = {name: getattr(self, name) for name in counts}
         return self.model_copy(update={name: max(round(scale * n), 1) if n else 0 for name, n in values.items()})
+
+    def is_larger(self, numbers: UInt8[np.ndarray, " N"]) -> bool:
+        """Whether a molecule has more heavy atoms than those that are trained on."""
+        return self.max_heavy_atoms is not None and int((numbers > 1).sum()) > self.max_heavy_atoms
+
+    def of_unit(self, numbers: UInt8[np.ndarray, " N"]) -> "SamplingPlan":
+        """The plan with the counts of a molecule or reaction of these atoms."""
+        return self.scaled(self.share_of_larger) if self.is_larger(numbers) else self
 
     def dynamics_runs(self) -> list[tuple[float, int]]:
         """Temperature and number of frames of each trajectory of a molecule, the hot ones last."""

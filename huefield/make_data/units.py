@@ -36,6 +36,9 @@ from huefield.support.files import write_bytes
 SHAKE_ANGSTROM = 0.05
 """Displacement of atoms before a relaxation, so that it does not end on a symmetric saddle point."""
 
+PATH = "path: "
+"""Start of the names of the groups with the images of a converged band."""
+
 
 @dataclass(frozen=True, eq=False)
 class UnitResult:
@@ -72,7 +75,10 @@ def sample_molecule(
 
 
 def sample_reaction(reaction: Reaction, plan: SamplingPlan, oracle: AbstractOracle) -> UnitResult:
-    """Select distinct images from all bands of a reaction, always with the end points and the top."""
+    """Select distinct images from all bands of a reaction, always with the end points and the top.
+
+    All images of the converged band of a held-out reaction come first, if the plan asks for them.
+    """
     path = reaction_path(reaction, oracle)
     images = path.bands.shape[1]
     flat = path.bands.reshape(-1, *path.bands.shape[2:])
@@ -88,7 +94,14 @@ def sample_reaction(reaction: Reaction, plan: SamplingPlan, oracle: AbstractOrac
         "images": images,
         "largest_band_force": round(path.fmax, 4),
     }
-    return UnitResult([_structure(reaction.numbers, flat[i], f"reaction: {reaction.name}") for i in chosen], record)
+    structures = [_structure(reaction.numbers, flat[i], f"reaction: {reaction.name}") for i in chosen]
+    if reaction.name in HELD_OUT and plan.whole_paths:
+        record["whole_path"] = images
+        structures = [
+            *(_structure(reaction.numbers, image, f"{PATH}{reaction.name}") for image in path.bands[-1]),
+            *structures,
+        ]
+    return UnitResult(structures, record)
 
 
 def label_structures(structures: list[Structure], largest_force: float, oracle: AbstractOracle) -> UnitResult:

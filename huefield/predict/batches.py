@@ -183,6 +183,7 @@ def predict_blocks(
         chunks_of(known, CHUNK_STRUCTURES) if ensemble.baseline is None else _corrected(ensemble, known, baseline, skip)
     )
     chunks = ((chunk, _prepared(ensemble, chunk)) for chunk in whole)
+    corrected = None if ensemble.baseline is None else ensemble.baseline.title
     with closing(prefetch(chunks, PREFETCHED_CHUNKS)) as ready:  # type: ignore[type-var]
         for block, data in ready:
             volumes = _stress_volumes(block, ensemble)
@@ -197,7 +198,7 @@ def predict_blocks(
                 skip(Fault(block.source, int(block.frames[index]), NOT_FINITE))
             if finite.any():
                 kept = found.rows(finite, finite[block.owners])
-                yield _beside_labels(kept, block.select(finite), name)
+                yield replace(_beside_labels(kept, block.select(finite), name), baseline=corrected)
 
 
 def chunks_of(blocks: Iterable[Block], size: int = CHUNK_STRUCTURES) -> Iterator[Block]:

@@ -46,6 +46,8 @@ class Predictions:
     marginals: EnergyForcesMarginals
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Number of structures that are missing here, by the reason."""
+    baseline: str | None = None
+    """Name of the baseline that the model corrects; None if there is none."""
 
     def __post_init__(self) -> None:
         for name, shape in (

@@ -31,7 +31,7 @@ from huefield.make_data.sampling import sample_dynamics as dynamics
 from huefield.make_data.sampling import sample_modes as displaced
 from huefield.make_data.splits import assigned_splits
 from huefield.make_data.thinning import distinct, spread_out
-from huefield.make_data.units import UnitResult, finish_unit, label_structures, read_unit
+from huefield.make_data.units import UnitResult, finish_unit, label_structures, read_unit, sample_reaction
 
 FEW = {"dynamics_per_molecule": 2, "hot_per_molecule": 2, "frames_per_reaction": 6, "frames_per_held_out_reaction": 4}
 REACTIONS = ("ammonia inversion", "malonaldehyde hydrogen transfer")
@@ -258,6 +258,30 @@ def test_splits_follow_the_group_and_the_shares() -> None:
     assert names.count("train") / 2000 == pytest.approx(0.80, abs=0.03)
     assert names.count("validation") / 2000 == pytest.approx(0.08, abs=0.02)
     assert names.count("test_id") / 2000 == pytest.approx(0.12, abs=0.02)
+
+
+def test_larger_molecules_are_a_test_of_their_own_and_have_fewer_configurations() -> None:
+    plan = SamplingPlan(max_heavy_atoms=1, modes_per_molecule=40)
+    water, hydrogen_cyanide = np.array([8, 1, 1], np.uint8), np.array([6, 7, 1], np.uint8)
+    assert plan.of_unit(water).modes_per_molecule == 40
+    assert plan.of_unit(hydrogen_cyanide).modes_per_molecule == 10
+    groups = (f"reaction: {HELD_OUT[0]}", f"path: {HELD_OUT[0]}", "hydrogen cyanide: dynamics at 2000 K")
+    larger = [Structure(hydrogen_cyanide, np.eye(3), group=group) for group in groups]
+    names = assigned_splits(larger, plan, rng=np.random.default_rng(0))
+    assert names == ["test_reactions", "test_paths", "test_larger"]
+    assert not SamplingPlan().is_larger(hydrogen_cyanide)
+
+
+def test_whole_path_of_a_held_out_reaction_comes_first_and_in_order() -> None:
+    (reaction,) = (each for each in elementary_reactions() if each.name == "malonaldehyde hydrogen transfer")
+    plan = SamplingPlan(frames_per_held_out_reaction=2, whole_paths=True)
+    found = sample_reaction(reaction, plan, TbliteOracle())
+    groups = [structure.group for structure in found.structures]
+    assert groups == [f"path: {reaction.name}"] * BANDS.images + [f"reaction: {reaction.name}"] * 2
+    path = [TbliteOracle().label(structure) for structure in found.structures[: BANDS.images]]
+    energies = np.array([structure.energy for structure in path])
+    assert energies.argmax() not in (0, BANDS.images - 1)
+    assert energies[0] == pytest.approx(energies[-1], abs=0.02)  # the hydrogen goes to an equal place
 
 
 def test_labelling_drops_what_cannot_be_used_and_counts_it() -> None:

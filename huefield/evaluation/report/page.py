@@ -71,6 +71,10 @@ MORE_EXPLANATION = (
     "predictions, averaged over all fractions that are kept. AUROC is the probability that one of the worst 5 % of "
     "errors has a larger σ than one of the others; 0.5 is chance, 1 is perfect."
 )
+BASELINE_EXPLANATION = (
+    "Rows that end in “alone” are baselines without their correction. Total energies of two methods differ by an "
+    "energy for each element, which was fitted to these structures before their energies were compared."
+)
 BEFORE_EXPLANATION = (
     "Metrics before calibration take errors as normal, those after it use the distributions given above."
 )
@@ -88,6 +92,7 @@ def write_report(
     *,
     figures: Sequence[Path],
     before: Sequence[Evaluation] = (),
+    baselines: Sequence[Evaluation] = (),
     title: str = "Evaluation",
     notes: Sequence[str] = (),
 ) -> None:
@@ -99,6 +104,7 @@ def write_report(
         predictions: predictions of the same models in the same order. The viewer shows structures of the last one.
         figures: files that ``save_figures`` wrote; PNG files are shown.
         before: evaluations before calibration, with the same model names.
+        baselines: errors of the baselines that the models correct.
         title: title of the page.
         notes: sentences below the title: data, models, skipped structures.
     """
@@ -112,7 +118,7 @@ def write_report(
     chosen = choose_structures(predictions[-1], SHOWN_IN_VIEWER) if len(predictions[-1]) else None
     viewer, scripts = _viewer(predictions[-1], chosen) if chosen else ([], None)
     sections = [
-        Section("metrics", "Metrics", _metrics(evaluations)),
+        Section("metrics", "Metrics", _metrics(evaluations, baselines)),
         Section("figures", "Figures", [_figure(path, tails) for path in shown if not _compares(path)]),
         Section("calibration", "Calibration before and after", _calibration(before, evaluations, shown)),
         Section("worst", "Worst structures", _worst(predictions[-1], chosen) if chosen else []),
@@ -139,12 +145,13 @@ def _viewer(predictions: Predictions, chosen: Selection) -> tuple[list[PageBlock
     return [ViewerPanels(predictions.name, chosen.description)], scripts
 
 
-def _metrics(evaluations: Sequence[Evaluation]) -> list[PageBlock]:
+def _metrics(evaluations: Sequence[Evaluation], baselines: Sequence[Evaluation]) -> list[PageBlock]:
     remarks = list(dict.fromkeys(_remarks(evaluations)))
     return [
         Paragraph(EXPLANATION),
         *([Paragraph(text)] if (text := tails_text(evaluations)) else []),
-        metric_table(evaluations, PAPER_METRICS),
+        *([Paragraph(BASELINE_EXPLANATION)] if baselines else []),
+        metric_table([*baselines, *evaluations], PAPER_METRICS),
         *_joint(evaluations),
         Heading("More metrics of the uncertainties"),
         Paragraph(MORE_EXPLANATION),
