@@ -101,6 +101,17 @@ class BaselineRecord(FrozenConfig):
                     "trained with, with the same settings"
                 )
 
+    def conflict(self, other: "BaselineRecord") -> str:
+        """What shows that another record is that of another baseline; empty if nothing does."""
+        if self.config != other.config:
+            return f"{self.title} and {other.title}"
+        theirs = {(probe.atomic_numbers, probe.positions, probe.cell): probe for probe in other.probes}
+        for probe in self.probes:
+            same = theirs.get((probe.atomic_numbers, probe.positions, probe.cell))
+            if same is not None and (difference := differing(same.result, probe.result)):
+                return f"for {_formula(probe.structure)} of the training data, {difference}"
+        return ""
+
     def _in_training(self) -> str:
         return self.title + (f" ({self.version})" if self.version else "")
 

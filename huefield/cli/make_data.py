@@ -20,12 +20,12 @@ def make(
         int | None,
         typer.Option(
             min=1,
-            help="Train on molecules and reactions with at most this number of atoms heavier than hydrogen; a quarter "
+            help="Train on molecules and reactions with at most this number of atoms heavier than hydrogen; a fifth "
             "of the configurations of larger ones are a test of their own.",
         ),
     ] = None,
     whole_paths: Annotated[
-        bool, typer.Option("--whole-paths", help="Keep the whole paths of the reactions held out, as a test.")
+        bool, typer.Option("--whole-paths", help="Keep all images of converged paths, as a test.")
     ] = False,
     resume: Annotated[bool, typer.Option(help="Resume an interrupted run, or start again.")] = True,
 ) -> None:

@@ -13,7 +13,7 @@ from huefield.support.errors import HuefieldError
 
 SPLITS = ("train", "validation", "test_id", "test_reactions", "test_hot", "test_larger", "test_paths")
 """Training, validation and test data of one distribution; unseen reactions; the same molecules at high temperature;
-larger molecules and reactions; the images of the converged bands of unseen reactions, in their order."""
+larger molecules and reactions; the images of converged bands, in their order."""
 ALWAYS = SPLITS[:5]
 """Splits of every data set; the others are there if the plan asks for them."""
 
@@ -36,11 +36,11 @@ class SamplingPlan(FrozenConfig):
     test_share: float = Field(0.12, ge=0, lt=1, description="share of the distribution used for its test")
     closest_angstrom: float = Field(0.005, ge=0, description="configurations closer than this are duplicates")
     closest_on_path_angstrom: float = Field(0.01, ge=0, description="the same among the band images of a reaction")
-    whole_paths: bool = Field(False, description="keep all images of the converged bands of reactions held out")
+    whole_paths: bool = Field(False, description="keep all images of the converged bands for a test")
     max_heavy_atoms: int | None = Field(
         None, ge=1, description="molecules and reactions with more atoms heavier than hydrogen are kept for a test"
     )
-    share_of_larger: float = Field(0.25, gt=0, le=1, description="factor on the numbers of configurations of those")
+    share_of_larger: float = Field(0.2, gt=0, le=1, description="factor on the numbers of configurations of those")
     largest_force: float = Field(30.0, gt=0, description="frames with a larger force in eV/Å are dropped")
 
     def scaled(self, scale: float) -> "SamplingPlan":

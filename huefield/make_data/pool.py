@@ -3,6 +3,7 @@
 import math
 import multiprocessing
 import os
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -14,6 +15,7 @@ from huefield.support.errors import HuefieldError
 
 Task: TypeAlias = "partial[None]"
 """A task that can be sent to another process."""
+PARENT_CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def run_tasks(
     start, total = time.monotonic(), resumed + len(tasks)
     report(MakeProgress(stage, resumed, total, resumed))
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), multiprocessing.get_context("spawn"), initializer=_one_thread)
+    spawning = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(min(workers, len(tasks)), spawning, initializer=_prepare, initargs=(os.getpid(),))
     try:
         futures = [pool.submit(task) for task in tasks]
         for done, future in enumerate(as_completed(futures), start=resumed + 1):
@@ -77,7 +80,19 @@ def run_tasks(
     pool.shutdown()
 
 
-def _one_thread() -> None:
-    """Limit numerical libraries that are not loaded yet to one thread, so that processes do not compete for cores."""
+def _prepare(parent: int) -> None:
+    """Limit numerical libraries that are not loaded yet to one thread, and end when the parent is killed.
+
+    Processes then do not compete for cores. A worker without its parent would write units into the folder of whatever
+    run comes next.
+    """
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after another process is its parent."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_CHECK_SECONDS)
+    os._exit(1)

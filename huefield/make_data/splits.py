@@ -11,7 +11,7 @@ from huefield.make_data.units import PATH
 def assigned_splits(structures: list[Structure], plan: SamplingPlan, *, rng: np.random.Generator) -> list[str]:
     """Name of the split of each structure.
 
-    Held-out reactions, their converged paths, larger molecules and hot dynamics have test sets of their own; all other
+    Converged paths, held-out reactions, larger molecules and hot dynamics have test sets of their own; all other
     structures are split at random.
     """
     hot = tuple(f": dynamics at {kelvin:.0f} K" for kelvin in plan.hot_k)

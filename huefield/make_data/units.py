@@ -77,7 +77,7 @@ def sample_molecule(
 def sample_reaction(reaction: Reaction, plan: SamplingPlan, oracle: AbstractOracle) -> UnitResult:
     """Select distinct images from all bands of a reaction, always with the end points and the top.
 
-    All images of the converged band of a held-out reaction come first, if the plan asks for them.
+    All images of the converged band come first, if the plan asks for them.
     """
     path = reaction_path(reaction, oracle)
     images = path.bands.shape[1]
@@ -95,7 +95,7 @@ def sample_reaction(reaction: Reaction, plan: SamplingPlan, oracle: AbstractOrac
         "largest_band_force": round(path.fmax, 4),
     }
     structures = [_structure(reaction.numbers, flat[i], f"reaction: {reaction.name}") for i in chosen]
-    if reaction.name in HELD_OUT and plan.whole_paths:
+    if plan.whole_paths:
         record["whole_path"] = images
         structures = [
             *(_structure(reaction.numbers, image, f"{PATH}{reaction.name}") for image in path.bands[-1]),

@@ -81,8 +81,10 @@ def _joined(paths: list[Path]) -> Ensemble:
             raise HuefieldError(
                 f"{path} has {one.precision}, but {paths[0]} {first.precision}: train them in one precision"
             )
-        if _without_probes(one.baseline) != _without_probes(first.baseline):
-            raise HuefieldError(f"{path} and {paths[0]} correct different baselines: assemble models of one baseline")
+        if difference := _conflict(one.baseline, first.baseline):
+            raise HuefieldError(
+                f"{path} and {paths[0]} correct different baselines ({difference}): assemble models of one baseline"
+            )
         ours, theirs = _references(first), _references(one)
         if ours.keys() != theirs.keys() or any(abs(ours[key] - theirs[key]) > SAME_EV for key in ours):
             raise HuefieldError(
@@ -93,8 +95,12 @@ def _joined(paths: list[Path]) -> Ensemble:
     return replace(ensemble, atom_energies=first.atom_energies, datasets=first.datasets, baseline=first.baseline)
 
 
-def _without_probes(record: BaselineRecord | None) -> object:
-    return None if record is None else record.config
+def _conflict(one: BaselineRecord | None, other: BaselineRecord | None) -> str:
+    """How two baselines differ; empty if they do not."""
+    if one is None or other is None:
+        known = one or other
+        return "" if known is None else f"{known.title} and none"
+    return one.conflict(other)
 
 
 def _references(ensemble: Ensemble) -> dict[tuple[str, int], float]:

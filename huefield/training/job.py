@@ -147,7 +147,7 @@ def _train(config: TrainConfig, folder: Path, members: range, callbacks: Callbac
     config = with_elements(config, parts["train"], saved)
     if saved is not None:
         require_transferable(saved, config.model, members)
-        require_same_baseline(saved, config.baseline)
+        require_same_baseline(saved, config.baseline, callbacks.baseline)
     digests = {name: digest(parts[name]) for name in DECISIVE}
     resumed = bool(checkpoints_in(folder / CHECKPOINTS))
     doubts = list(label_warnings(parts, config.data, resumed=resumed))  # or raise, before a baseline takes hours

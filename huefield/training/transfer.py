@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from huefield.baselines import BaselineConfig
+from huefield.baselines import BaselineConfig, BaselineLike, as_baseline
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.support.errors import HuefieldError
@@ -34,8 +34,14 @@ def require_transferable(saved: Ensemble, config: ForceField.Config, members: ra
         )
 
 
-def require_same_baseline(saved: Ensemble, baseline: BaselineConfig | None) -> None:
-    """Raise unless a saved ensemble corrects the baseline of a configuration."""
+def require_same_baseline(saved: Ensemble, baseline: BaselineConfig | None, given: BaselineLike | None = None) -> None:
+    """Raise unless a saved ensemble corrects the baseline of a run.
+
+    Args:
+        saved: the ensemble.
+        baseline: configuration of the baseline of the run; None for none.
+        given: the calculator of a baseline of the kind ``ase``.
+    """
     old = None if saved.baseline is None else saved.baseline.config
     if old != baseline:
         titles = ["no baseline" if each is None else each.title for each in (old, baseline)]
@@ -43,6 +49,8 @@ def require_same_baseline(saved: Ensemble, baseline: BaselineConfig | None) -> N
             f"the model to start from corrects {titles[0]}, but this run {titles[1]}: use the baseline of that model, "
             f"baseline: {'null' if old is None else old.model_dump(mode='json')}"
         )
+    if saved.baseline is not None and given is not None:
+        saved.baseline.require_same(as_baseline(given))
 
 
 def transferred(saved: Ensemble, config: ForceField.Config, members: range) -> Ensemble:

@@ -45,6 +45,16 @@ def test_a_change_of_forces_alone_is_noticed(record: BaselineRecord) -> None:
         open_baseline(record, Pushing())
 
 
+def test_records_of_other_results_for_one_structure_conflict(record: BaselineRecord) -> None:
+    assert record.conflict(record) == ""
+    assert record.conflict(record.model_copy(update={"probes": ()})) == ""
+    shifted = [probe.model_copy(update={"energy": probe.energy + 1.0}) for probe in record.probes]
+    other = record.model_copy(update={"probes": tuple(shifted)})
+    assert "for CO of the training data, its energy is" in record.conflict(other)
+    named = record.model_copy(update={"config": AseBaseline.Config(name="LJ")})
+    assert record.conflict(named) == "EMT and LJ"
+
+
 def test_a_calculator_that_fails_for_a_probe_is_refused(record: BaselineRecord) -> None:
     unknown = with_results([copper()], emt())
     strange = record_of(AseBaseline.Config(name="EMT"), "1.0", unknown)

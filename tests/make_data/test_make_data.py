@@ -4,6 +4,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -264,7 +266,7 @@ def test_larger_molecules_are_a_test_of_their_own_and_have_fewer_configurations(
     plan = SamplingPlan(max_heavy_atoms=1, modes_per_molecule=40)
     water, hydrogen_cyanide = np.array([8, 1, 1], np.uint8), np.array([6, 7, 1], np.uint8)
     assert plan.of_unit(water).modes_per_molecule == 40
-    assert plan.of_unit(hydrogen_cyanide).modes_per_molecule == 10
+    assert plan.of_unit(hydrogen_cyanide).modes_per_molecule == 8
     groups = (f"reaction: {HELD_OUT[0]}", f"path: {HELD_OUT[0]}", "hydrogen cyanide: dynamics at 2000 K")
     larger = [Structure(hydrogen_cyanide, np.eye(3), group=group) for group in groups]
     names = assigned_splits(larger, plan, rng=np.random.default_rng(0))
@@ -272,7 +274,7 @@ def test_larger_molecules_are_a_test_of_their_own_and_have_fewer_configurations(
     assert not SamplingPlan().is_larger(hydrogen_cyanide)
 
 
-def test_whole_path_of_a_held_out_reaction_comes_first_and_in_order() -> None:
+def test_whole_path_of_a_reaction_comes_first_and_in_order() -> None:
     (reaction,) = (each for each in elementary_reactions() if each.name == "malonaldehyde hydrogen transfer")
     plan = SamplingPlan(frames_per_held_out_reaction=2, whole_paths=True)
     found = sample_reaction(reaction, plan, TbliteOracle())
@@ -344,6 +346,26 @@ def test_an_interruption_ends_tasks_that_have_long_to_go() -> None:
         assert [process.stdout.readline() for _ in range(2)] == [b"0\n", b"1\n"]
         os.killpg(process.pid, signal.SIGINT)
         assert process.wait(timeout=60) != 0
+
+
+def test_workers_end_soon_after_their_parent_is_killed() -> None:
+    """They would write units into the folder of the next run."""
+    program = (
+        "from functools import partial; import os, time; from huefield.make_data.pool import run_tasks\n"
+        "def nap(): print(os.getpid(), flush=True); time.sleep(300)\n"
+        "if __name__ == '__main__': run_tasks('naps', [partial(nap)], 1)"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder) / "naps.py"
+        script.write_text(program)
+        with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            worker = int(process.stdout.readline())
+            process.kill()
+    deadline = time.monotonic() + 30.0
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{worker}").exists()
 
 
 def test_plan_scales_and_names_what_it_does_not_know() -> None:

@@ -29,6 +29,10 @@ class Springs(AseCalculator):
 
     implemented_properties = ["energy", "forces"]  # noqa: RUF012 - a list in ASE
 
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        self.factor = factor
+
     def calculate(self, atoms: Atoms, properties: Any = ("energy",), system_changes: Any = all_changes) -> None:
         super().calculate(atoms, properties, system_changes)
         energy, forces = 0.0, np.zeros((3, 3))
@@ -38,7 +42,7 @@ class Springs(AseCalculator):
             energy += 0.5 * stiff * (length - rest) ** 2
             forces[i] += stiff * (length - rest) * vector / length
             forces[j] -= stiff * (length - rest) * vector / length
-        self.results = {"energy": energy, "forces": forces}
+        self.results = {"energy": self.factor * energy, "forces": self.factor * forces}
 
 
 def parts_of(path: Path) -> dict[str, Part]:
@@ -146,6 +150,9 @@ def test_a_run_on_a_baseline_resumes_calibrates_and_predicts(waters: Path, tmp_p
     assert np.abs(error).max() < np.abs(atoms.get_forces()).max()
     with pytest.raises(HuefieldError, match="corrects Springs, but this run no baseline"):
         train(config, tmp_path / "next", start_from=str(trained.model))
+    stiffer = Springs(1.1)
+    with pytest.raises(HuefieldError, match=r"corrects Springs, but the given baseline is another one"):
+        train(config, tmp_path / "next", start_from=str(trained.model), baseline=stiffer)
     calibrated = huefield.calibrate(trained)
     assert calibrated.ensemble.baseline == trained.ensemble.baseline
 
