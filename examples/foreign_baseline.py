@@ -67,10 +67,11 @@ def results(atoms, calc):
     return energy, forces, stress
 
 
-def serve(calc):
+def serve(name):
     """Answer each line of standard input, a structure in JSON, with a line of standard output."""
     replies = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever libraries print goes to standard error
+    os.dup2(2, 1)  # whatever libraries print, also while a model is loaded, goes to standard error
+    calc = calculator(name)
     for line in sys.stdin:
         request = json.loads(line)
         atoms = Atoms(request["numbers"], request["positions"], cell=request["cell"], pbc=request["pbc"])
@@ -120,8 +121,7 @@ def write_columns(calc, source, out):
 if __name__ == "__main__":
     if len(sys.argv) not in (2, 4):
         raise SystemExit(__doc__)
-    found = calculator(sys.argv[1])
     if len(sys.argv) == 2:
-        serve(found)
+        serve(sys.argv[1])
     else:
-        write_columns(found, *sys.argv[2:])
+        write_columns(calculator(sys.argv[1]), *sys.argv[2:])

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from huefield.ase.joint import JointDistribution
 from huefield.ase.results import UNCERTAIN, mean_results, uncertain_results
 from huefield.ase.thresholds import LARGEST_OF_VALIDATION, UncertaintyWarning, WarningLimits
-from huefield.baselines import BaselineLike
+from huefield.baselines import BaselineLike, ColumnsBaseline
 from huefield.core.structure import Precision, Structure
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
 from huefield.model.differences import EnergyCovariance, EnergyDifference
@@ -76,6 +76,11 @@ class Calculator(AseCalculator):
             raise HuefieldError(f"uncertainty is 'always', 'on_request' or a number of steps, not {uncertainty!r}")
         ensemble = open_model(model, dtype=precision, dataset=dataset)
         self.evaluator = Evaluator(ensemble, baseline=baseline, skin_angstrom=skin_angstrom)
+        if isinstance(self.evaluator.baseline, ColumnsBaseline):
+            raise HuefieldError(
+                f"the model corrects {self.evaluator.baseline.title}, which huefield cannot compute by itself. Give "
+                "the calculator: Calculator(model, baseline=...), or --baseline-command on the command line"
+            )
         self.uncertainty = uncertainty
         self._limits = WarningLimits.of(self.evaluator.ensemble, warn_above)
         self._structures = 0

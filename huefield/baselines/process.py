@@ -28,6 +28,8 @@ from huefield.support.errors import HuefieldError
 
 ENDING_SECONDS = 5.0
 """Time for a process that has closed its output to end by itself."""
+CRASHES_IN_A_ROW = 3
+"""Crashes without an answer in between after which the work ends."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -48,6 +50,7 @@ class ProcessBaseline(AbstractBaseline):
         self._title = title or _title_of(self.command)
         self._one_thread, self._lock = one_thread, threading.Lock()
         self._process: subprocess.Popen[str] | None = None
+        self._answered, self._crashes = False, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For another process, which starts a process of its own."""
@@ -91,8 +94,23 @@ class ProcessBaseline(AbstractBaseline):
             with suppress(subprocess.TimeoutExpired):
                 process.wait(ENDING_SECONDS)  # it may be about to say why
             self.close()
-            raise BaselineError(f"the process of {self.title} ended (exit code {process.returncode}): {self._how()}")
+            raise self._ended(process.returncode)
+        self._answered, self._crashes = True, 0
         return result_of(line, len(structure), self.title, self._how())
+
+    def _ended(self, code: int | None) -> HuefieldError:
+        """The error after a crash: that of one structure, or one that ends the work if the program itself is broken."""
+        self._crashes += 1
+        if not self._answered:
+            return HuefieldError(
+                f"the process of {self.title} ended before its first answer (exit code {code}). Read its messages "
+                f"above, or {self._how()}"
+            )
+        if self._crashes >= CRASHES_IN_A_ROW:
+            return HuefieldError(
+                f"the process of {self.title} ended {self._crashes} times in a row (exit code {code}): {self._how()}"
+            )
+        return BaselineError(f"the process of {self.title} ended (exit code {code}): {self._how()}")
 
     def close(self) -> None:
         """End the process."""
@@ -179,7 +197,7 @@ def result_of(line: str, atoms: int, title: str, advice: str = "") -> BaselineRe
     except (ValueError, TypeError, KeyError) as error:
         raise HuefieldError(
             f"the process of {title} answered {line[:80].strip()!r} instead of a result for {atoms} atoms "
-            f"({type(error).__name__}: {error}); {advice}"
+            f"({type(error).__name__}: {error}). Its standard output is for answers alone, one line each; {advice}"
         ) from None
 
 

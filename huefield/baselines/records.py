@@ -14,7 +14,7 @@ from pydantic import Field
 from huefield.baselines.base import AbstractBaseline, BaselineError
 from huefield.baselines.columns import ColumnsBaseline
 from huefield.baselines.kinds import BaselineConfig, BaselineLike, as_baseline, built
-from huefield.core.structure import BaselineResult, Structure
+from huefield.core.structure import BaselineResult, Block, Structure
 from huefield.data.composition import hill_formula
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
@@ -24,6 +24,8 @@ MOST_PROBE_ATOMS = 100
 """Larger structures are no probes, unless there are no smaller ones."""
 SAME_EV_PER_ATOM, SAME_EV_PER_ANGSTROM, SAME_SHARE = 1e-4, 5e-3, 1e-6
 """Energies of a probe may differ by 0.1 meV per atom and by a share that single precision loses; forces by 5 meV/Å."""
+IMPLAUSIBLE_EV_PER_ATOM, IMPLAUSIBLE_SCATTER = 0.5, 10.0
+"""Energies of columns may be so far from those in training: this much per atom, or this multiple of their scatter."""
 
 Triple = tuple[float, float, float]
 
@@ -76,6 +78,12 @@ class BaselineRecord(FrozenConfig):
     config: BaselineConfig
     version: str = Field("", description="program and version in training")
     probes: tuple[Probe, ...] = Field((), description="structures with the results of the baseline in training")
+    levels: tuple[tuple[int, float], ...] = Field(
+        (), description="atomic numbers with an energy for each, fitted to the results in training [eV]"
+    )
+    scatter: float = Field(
+        0.0, ge=0, allow_inf_nan=False, description="root mean square of what the levels leave, per atom [eV]"
+    )
 
     @property
     def title(self) -> str:
@@ -112,6 +120,25 @@ class BaselineRecord(FrozenConfig):
                 return f"for {_formula(probe.structure)} of the training data, {difference}"
         return ""
 
+    def require_plausible(self, block: Block) -> None:
+        """Raise if results that come with structures have energies far from those in training.
+
+        Total energies of two methods usually differ by more than bonds do. This finds such columns, and no others.
+        """
+        known_levels = dict(self.levels)
+        levels = np.array([known_levels.get(int(z), np.nan) for z in block.atomic_numbers])
+        if block.baseline is None or not len(block):
+            return
+        away = np.abs(block.baseline.energy - np.add.reduceat(levels, block.starts[:-1])) / block.sizes
+        known = away[np.isfinite(away)]
+        off = float(np.median(known)) if len(known) else 0.0
+        if off > max(IMPLAUSIBLE_EV_PER_ATOM, IMPLAUSIBLE_SCATTER * self.scatter):
+            raise HuefieldError(
+                f"the model corrects {self._in_training()}, but the columns of {block.source} seem to hold another "
+                f"baseline: their energies are {off:.2f} eV per atom away from those in training, which scatter by "
+                f"{self.scatter:.2f} eV. Compute the columns with the baseline of training"
+            )
+
     def _in_training(self) -> str:
         return self.title + (f" ({self.version})" if self.version else "")
 
@@ -144,7 +171,23 @@ def record_of(config: BaselineConfig, version: str, structures: Sequence[Structu
     known = sorted((s for s in structures if s.baseline is not None), key=len)
     usual = [s for s in known if len(s) <= MOST_PROBE_ATOMS] or known[:1]
     places = sorted(set(np.linspace(0, len(usual) - 1, min(PROBES, len(usual))).round().astype(int).tolist()))
-    return BaselineRecord(config=config, version=version, probes=tuple(Probe.of(usual[place]) for place in places))
+    probes = tuple(Probe.of(usual[place]) for place in places)
+    levels, scatter = _levels(known)
+    return BaselineRecord(config=config, version=version, probes=probes, levels=levels, scatter=scatter)
+
+
+def _levels(structures: Sequence[Structure]) -> tuple[tuple[tuple[int, float], ...], float]:
+    """Energies for each element that fit results best, and what they leave per atom."""
+    if not structures:
+        return (), 0.0
+    elements = sorted({int(z) for s in structures for z in s.atomic_numbers})
+    counts = np.array([[(s.atomic_numbers == z).sum() for z in elements] for s in structures], float)
+    energies = np.array([s.baseline.energy for s in structures if s.baseline is not None])
+    # Energies per atom, so that large structures do not decide; the shortest solution if formulas leave a choice.
+    sizes = counts.sum(1)
+    fitted = np.linalg.lstsq(counts / sizes[:, None], energies / sizes)[0]
+    left = energies / sizes - counts @ fitted / sizes
+    return tuple(zip(elements, fitted.tolist(), strict=True)), float(np.sqrt((left**2).mean()))
 
 
 def open_baseline(record: BaselineRecord | None, given: BaselineLike | None = None) -> AbstractBaseline | None:

@@ -28,7 +28,7 @@ from huefield.evaluation.modelfit import Method, ModelFits
 from huefield.evaluation.pairs import EnergyPairs, energy_pairs
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.model.ensemble import Ensemble
-from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
+from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, EnergyForcesCalibration
 from huefield.model.modelfile import ModelSource, open_model, save
 from huefield.predict import OnProgress, predict_part, remarks_on, with_results
 from huefield.predict.predictions import Observed, Predictions
@@ -38,6 +38,8 @@ from huefield.support.errors import HuefieldError
 PRINTED_COVERAGES = (0.5, 0.68, 0.9, 0.95)
 FEWEST_STRUCTURES = 4
 """Two to fit to, and two to compare on."""
+FAR = 5.0
+"""Ratio of two factors of variances that are far apart."""
 CONFORMAL_REMARK = (
     "the coverage of conformal intervals is guaranteed only if these structures were used neither for training nor for "
     "model selection; with validation data that selected the model it is approximate"
@@ -206,6 +208,7 @@ def calibrate(
     trial, final = fits.fit(fitted), fits.fit(np.ones(len(before), bool))
     kept = final.ensemble.with_typical(typical_of(final.predictions, "data of its calibration"))
     remarks = _of_both_fits(trial.remarks, final.remarks, int(fitted.sum()))
+    remarks += fits_disagree(trial.ensemble.calibration, final.ensemble.calibration)
     if ensemble.calibration is not None:
         remarks.append("the old calibration of the model is replaced; metrics before are without it")
     rest = before.select(~fitted), trial.predictions.select(~fitted)
@@ -265,6 +268,20 @@ def _of_both_fits(trial: tuple[str, ...], final: tuple[str, ...], count: int) ->
     known = {_subject(remark) for remark in final}
     only = [remark for remark in trial if remark and _subject(remark) not in known]
     return [*final, *(f"in the check, with its fit to {count} structures, {remark}" for remark in only)]
+
+
+def fits_disagree(trial: AbstractJointCalibration | None, final: AbstractJointCalibration | None) -> tuple[str, ...]:
+    """A warning if a coherent fit to all structures is far from that to some, which the check is about."""
+    if not isinstance(trial, CoherentCalibration) or not isinstance(final, CoherentCalibration):
+        return ()
+    pairs = {name: (getattr(trial, name), getattr(final, name)) for name in ("noise", "force_diagonal", "spread")}
+    far = [f"{some:.3g} and {whole:.3g}" for some, whole in pairs.values() if not 1 / FAR < whole / some < FAR]
+    if not far:
+        return ()
+    return (
+        f"warning: factors of the check and of the fit that is kept are far apart ({'; '.join(far)}), so that the "
+        "check says little about the latter: calibrate with more structures, or use --method scale",
+    )
 
 
 def _subject(remark: str) -> str:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from huefield.baselines import BaselineComputer, BaselineLike, open_baseline
+from huefield.baselines import BaselineComputer, BaselineLike, ColumnsBaseline, open_baseline
 from huefield.core.structure import Block, joined, row_ranges, strain_labels, stress_volumes
 from huefield.data.batches.batching import Batch, prefetch
 from huefield.data.batches.prepared import Prepared
@@ -226,6 +226,8 @@ def _corrected(
             whole, faults = computer.attached(chunk)
             for fault in faults:
                 skip(fault)
+            if isinstance(baseline, ColumnsBaseline) and ensemble.baseline is not None:
+                ensemble.baseline.require_plausible(whole)
             if len(whole):
                 yield whole
 

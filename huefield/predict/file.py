@@ -134,4 +134,4 @@ def _refuse_damaged(fault: Fault) -> None:
 
 
 def _refuse_strange(fault: Fault) -> None:
-    raise BadFrameError(f"{fault}. Train a model for it, or skip such structures with --skip-bad")
+    raise BadFrameError(f"{fault}. Leave such structures out with --skip-bad, or use a model that can predict them")

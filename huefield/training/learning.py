@@ -116,7 +116,7 @@ def _computed(
             for block in part.blocks():
 
                 def tell(count: int, before: int = done) -> None:
-                    if due.due():
+                    if due.due() or before + count == total:
                         report(f"{baseline.title}: {before + count} of {total} structures")
 
                 attached, bad = computer.attached(block, tell)

@@ -30,6 +30,16 @@ def test_it_answers_requests() -> None:
     served.close()
 
 
+def test_a_model_may_print_while_it_is_loaded(tmp_path: Path) -> None:
+    """As CHGNet does; standard output is for answers."""
+    talking = tmp_path / "talking.py"
+    text = Path(SCRIPT).read_text()
+    talking.write_text(text.replace('    if kind == "emt":\n', '    if kind == "emt":\n        print("loading")\n'))
+    served = ProcessBaseline([sys.executable, str(talking), "emt"], "EMT")
+    assert served.compute(shaken("CH3OH")).energy == pytest.approx(emt().compute(shaken("CH3OH")).energy)
+    served.close()
+
+
 def test_it_writes_columns_that_readers_find(tmp_path: Path) -> None:
     frames = [atoms_of(shaken("CH4")), atoms_of(shaken("SiH4")), atoms_of(copper())]
     for atoms in frames:

@@ -8,7 +8,7 @@ from ase.calculators.emt import EMT
 from ase.calculators.lj import LennardJones
 
 from huefield.baselines import AseBaseline, BaselineRecord, ColumnsBaseline, TbliteBaseline, open_baseline, record_of
-from huefield.core.structure import Structure
+from huefield.core.structure import Structure, pack
 from huefield.support.errors import HuefieldError
 from tests.baselines.molecules import copper, emt, shaken
 
@@ -53,6 +53,24 @@ def test_records_of_other_results_for_one_structure_conflict(record: BaselineRec
     assert "for CO of the training data, its energy is" in record.conflict(other)
     named = record.model_copy(update={"config": AseBaseline.Config(name="LJ")})
     assert record.conflict(named) == "EMT and LJ"
+
+
+def test_columns_of_another_method_are_noticed_by_their_energies() -> None:
+    """GFN2-xTB and EMT have other energies of atoms; bonds and thermal motion change less."""
+    names = ("CH3CH2OH", "H2O", "CH4", "C2H6", "CO", "CH3OH", "C2H4", "H2CO")
+    structures = [shaken(name) for name in names]
+    gfn2 = TbliteBaseline(TbliteBaseline.Config())
+    own = with_results(structures, gfn2)
+    record = record_of(ColumnsBaseline.Config(), "", own)
+    assert [element for element, _ in record.levels] == [1, 6, 8]
+    assert 0 < record.scatter < 0.5
+    record.require_plausible(pack(own, np.arange(len(own)), "own.xyz"))
+    larger = with_results([shaken("C6H6"), shaken("CH3COOH")], gfn2)
+    record.require_plausible(pack(larger, np.arange(2), "larger.xyz"))
+    foreign = pack(with_results(structures, emt()), np.arange(len(structures)), "emt.xyz")
+    with pytest.raises(HuefieldError, match=r"columns of emt.xyz seem to hold another baseline: .* eV per atom"):
+        record.require_plausible(foreign)
+    record.model_copy(update={"levels": ()}).require_plausible(foreign)  # unknown: nothing to compare
 
 
 def test_a_calculator_that_fails_for_a_probe_is_refused(record: BaselineRecord) -> None:

@@ -10,7 +10,7 @@ from ase import Atoms
 from typer.testing import CliRunner
 
 import huefield
-from huefield.cli.baselines import computable_baseline, parse_baseline
+from huefield.cli.baselines import given_baseline, parse_baseline
 from huefield.cli.main import app
 from huefield.support.errors import HuefieldError
 from huefield.training.config import to_yaml
@@ -55,7 +55,7 @@ def test_a_program_is_corrected_from_training_to_dynamics(waters: Path, command:
     assert np.isfinite(first.get_potential_energy())
     md = ("md", calibrated, waters, "--temperature", 10, "--steps", 3, "--out", tmp_path / "md", *given)
     run(*md)
-    with pytest.raises(HuefieldError, match="whose results for this structure are missing"):
+    with pytest.raises(HuefieldError, match="which huefield cannot compute by itself"):
         run("md", calibrated, waters, "--temperature", 10, "--steps", 3, "--out", tmp_path / "other")
 
 
@@ -86,11 +86,12 @@ def test_wrong_baselines_are_named(text: str, message: str) -> None:
 
 
 def test_a_baseline_to_compute_is_named_once_and_can_be_computed() -> None:
-    with pytest.raises(HuefieldError, match="one of them"):
-        computable_baseline(None, None)
-    with pytest.raises(HuefieldError, match="one of them"):
-        computable_baseline("GFN2-xTB", "python")
+    assert given_baseline(None, None) is None
+    with pytest.raises(HuefieldError, match="not with both"):
+        given_baseline("GFN2-xTB", "python")
     for kind in ("columns", "ase"):
         with pytest.raises(HuefieldError, match=f"the baseline {kind} cannot be computed here"):
-            computable_baseline(kind, None)
-    assert computable_baseline("gfn2-xtb", None).title == "GFN2-xTB"
+            given_baseline(kind, None)
+    found = given_baseline("gfn2-xtb", None)
+    assert found is not None
+    assert found.title == "GFN2-xTB"

@@ -17,6 +17,7 @@ from huefield.evaluation.calibrate import (
     CalibrationCheck,
     calibrate,
     calibrate_predictions,
+    fits_disagree,
 )
 from huefield.evaluation.coherent import fit_predictions, with_joint_tails
 from huefield.evaluation.fits import fit_calibration, fit_gamma, typical_of, with_gamma_times
@@ -143,6 +144,14 @@ def test_gamma_is_kept_as_fitted_to_all(colored: Ensemble, part: Part, predictio
     kept = predict_part(found.ensemble, part, "after")
     rows = np.isin(kept.structures.frames, found.check.after.structures.frames)
     assert not np.allclose(kept.select(rows).forces.variance, found.check.after.forces.variance, rtol=1e-4)
+
+
+def test_fits_that_are_far_apart_are_told() -> None:
+    some = CoherentCalibration(noise=1.0, force_diagonal=0.98, spread=1.2)
+    assert fits_disagree(some, some.model_copy(update={"force_diagonal": 0.5})) == ()
+    (told,) = fits_disagree(some, some.model_copy(update={"force_diagonal": 0.002, "spread": 16.5}))
+    assert "far apart (0.98 and 0.002; 1.2 and 16.5)" in told
+    assert fits_disagree(None, some) == ()
 
 
 def test_only_the_fit_of_the_check_has_too_few_data(predictions: Predictions) -> None:

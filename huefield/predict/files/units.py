@@ -99,8 +99,9 @@ def theory_remark(predictions: Predictions) -> str | None:
     if size < SHIFTED * left or size < BEYOND_ERROR_BARS * expected or size == 0:
         return None
     return (
-        "energies differ from the model's by a constant per element: another level of theory, or other reference "
-        f"energies? (Root mean squared error {size:.3g} eV, but {left:.3g} without these constants)"
+        "energies differ from the model's by a constant per element: another level of theory, columns "
+        f"of another baseline, or other reference energies? (Root mean squared error {size:.3g} eV, but {left:.3g} "
+        "without these constants)"
     )
 
 
