@@ -87,10 +87,11 @@ class BaselineComputer:
             yield from map(_column, structures)
             return
         self._require_own(structures, block)
-        missing = [s for s in structures if s.baseline is None and self._logged(s) is None]
-        computed = self._computed(missing)
-        for structure in structures:
-            found = structure.baseline or self._logged(structure)
+        # Looked up once, before the first result is logged: a second structure of the same geometry would otherwise
+        # take the result of the first from the log, and all that follow those of their predecessors.
+        known = [structure.baseline or self._logged(structure) for structure in structures]
+        computed = self._computed([s for s, found in zip(structures, known, strict=True) if found is None])
+        for structure, found in zip(structures, known, strict=True):
             if found is not None:
                 yield found
                 continue

@@ -1,6 +1,7 @@
 """Results of baselines for many structures."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,21 @@ def test_results_are_those_of_the_baseline_in_order() -> None:
         assert with_result.baseline is not None
         assert with_result.baseline.energy == expected.energy
         np.testing.assert_array_equal(with_result.baseline.forces, expected.forces)
+
+
+def test_a_geometry_that_comes_twice_does_not_shift_the_results_of_others(tmp_path: Path) -> None:
+    """Its first result is in the log when the second one is due."""
+    block = block_of(6)
+    twice = block.block(np.array([0, 1, 0, 2, 3, 1, 4, 5]))
+    baseline = emt()
+    with BaselineComputer(baseline, log=ResultLog(tmp_path / "log", "EMT")) as computer:
+        found, faults = computer.attached(twice)
+    assert not faults
+    for structure in found:
+        assert structure.baseline is not None
+        expected = baseline.compute(replace(structure, baseline=None))
+        assert structure.baseline.energy == expected.energy
+        np.testing.assert_array_equal(structure.baseline.forces, expected.forces)
 
 
 def test_failures_are_listed_and_left_out() -> None:
