@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for models, training curves and the report.")] = Path("demo"),
 ) -> None:
-    """Train ensembles with three noise models on the bundled data, calibrate them, and compare their error bars."""
+    """Correct GFN2-xTB to DFT with error bars, and check them: barriers, larger molecules, unseen reactions."""
     from huefield.cli.progress import stopping_training, use_compilation_cache
     from huefield.demo import run_demo
     from huefield.training.progress import run_progress
@@ -32,5 +32,5 @@ def demo(
     typer.echo(done.tables)
     typer.echo("Wrote " + ", ".join(str(path) for path in done.files))
     typer.echo(f"Open {done.files[0]} in a browser. To train on your own data:")
-    typer.echo("  huefield config --preset small --data YOUR.xyz > mine.yaml")
-    typer.echo("  huefield train mine.yaml --out mine")
+    typer.echo("  huefield train small --data YOUR.xyz --baseline GFN2-xTB --out mine")
+    typer.echo("  huefield calibrate mine/model.safetensors mine")

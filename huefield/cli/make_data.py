@@ -20,8 +20,16 @@ def make(
         int | None,
         typer.Option(
             min=1,
-            help="Train on molecules and reactions with at most this number of atoms heavier than hydrogen; a fifth "
-            "of the configurations of larger ones are a test of their own.",
+            help="Train on molecules and reactions with at most this number of atoms heavier than hydrogen; larger "
+            "ones are a test of their own.",
+        ),
+    ] = None,
+    fewer_above: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Take a fifth of the configurations of molecules and reactions with more than this number of atoms "
+            "heavier than hydrogen.",
         ),
     ] = None,
     whole_paths: Annotated[
@@ -41,7 +49,7 @@ def make(
             workers=workers,
             scale=scale,
             resume=resume,
-            plan=SamplingPlan(max_heavy_atoms=max_heavy_atoms, whole_paths=whole_paths),
+            plan=SamplingPlan(max_heavy_atoms=max_heavy_atoms, fewer_above=fewer_above, whole_paths=whole_paths),
             report=report,
         )
     for name, block in data.blocks.items():

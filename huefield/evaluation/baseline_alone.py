@@ -64,5 +64,8 @@ def _errors_only(found: Evaluation) -> Evaluation:
     unknown = {"rmv": NAN, "cv": NAN, "ence": NAN, "remarks": ()}
     quantities = ("energy", "energy_per_atom", "forces", "forces_per_atom", "stress")
     known = {name: summary for name in quantities if (summary := getattr(found, name)) is not None}
-    changed = {name: replace(summary, **unknown) for name, summary in known.items()}
+    changed = {
+        name: replace(summary, **unknown, intervals=tuple(i for i in summary.intervals if i.metric in ("mae", "rmse")))
+        for name, summary in known.items()
+    }
     return replace(found, breakdown=(), remarks=(), **changed)

@@ -84,6 +84,7 @@ def make(
     by_split = {name: members for name, members in by_split.items() if members or name in ALWAYS}
     command = f"huefield data make OUT --level-of-theory '{level_of_theory}' --seed {seed} --scale {scale:g}"
     command += f" --max-heavy-atoms {plan.max_heavy_atoms}" if plan.max_heavy_atoms else ""
+    command += f" --fewer-above {plan.fewer_above}" if plan.fewer_above else ""
     command += " --whole-paths" if plan.whole_paths else ""
     counts = {
         "counts": {name: len(items) for name, items in by_split.items()},

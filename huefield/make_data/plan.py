@@ -40,6 +40,11 @@ class SamplingPlan(FrozenConfig):
     max_heavy_atoms: int | None = Field(
         None, ge=1, description="molecules and reactions with more atoms heavier than hydrogen are kept for a test"
     )
+    fewer_above: int | None = Field(
+        None,
+        ge=1,
+        description="molecules and reactions with more such atoms have fewer configurations",
+    )
     share_of_larger: float = Field(0.2, gt=0, le=1, description="factor on the numbers of configurations of those")
     largest_force: float = Field(30.0, gt=0, description="frames with a larger force in eV/Å are dropped")
 
@@ -51,11 +56,11 @@ class SamplingPlan(FrozenConfig):
 
     def is_larger(self, numbers: UInt8[np.ndarray, " N"]) -> bool:
         """Whether a molecule has more heavy atoms than those that are trained on."""
-        return self.max_heavy_atoms is not None and int((numbers > 1).sum()) > self.max_heavy_atoms
+        return _exceeds(numbers, self.max_heavy_atoms)
 
     def of_unit(self, numbers: UInt8[np.ndarray, " N"]) -> "SamplingPlan":
         """The plan with the counts of a molecule or reaction of these atoms."""
-        return self.scaled(self.share_of_larger) if self.is_larger(numbers) else self
+        return self.scaled(self.share_of_larger) if _exceeds(numbers, self.fewer_above) else self
 
     def dynamics_runs(self) -> list[tuple[float, int]]:
         """Temperature and number of frames of each trajectory of a molecule, the hot ones last."""
@@ -74,6 +79,11 @@ class SamplingPlan(FrozenConfig):
 
 PLAN = SamplingPlan()
 """Plan of the bundled data set."""
+
+
+def _exceeds(numbers: UInt8[np.ndarray, " N"], heavy_atoms: int | None) -> bool:
+    """Whether there are more atoms heavier than hydrogen; None for no limit."""
+    return heavy_atoms is not None and int((numbers > 1).sum()) > heavy_atoms
 
 
 def _chosen(available: list[Item], names: tuple[str, ...] | None, what: str) -> list[Item]:

@@ -109,7 +109,7 @@ def _paper(data: FileData | BundledData) -> TrainConfig:
 def _small(data: FileData | BundledData) -> TrainConfig:
     return with_care(
         data,
-        PaiNN.Config(features=64),
+        PaiNN.Config(features=64, radial_functions=10),
         three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
         members=5,
         batch_size=4,

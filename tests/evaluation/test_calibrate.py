@@ -59,6 +59,7 @@ def predictions(colored: Ensemble, part: Part) -> Predictions:
     return predict_part(colored, part, "waters")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["scale", "gamma"])
 def test_a_model_in_double_precision_is_calibrated(colored: Ensemble, part: Part, method: Any) -> None:
     single, double = (calibrate(colored.in_precision(name), part, method) for name in ("float32", "float64"))

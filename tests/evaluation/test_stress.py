@@ -213,6 +213,7 @@ def test_the_factor_of_stress_noise_is_stored_in_files_of_version_4(tmp_path: Pa
     np.testing.assert_array_equal(load(tmp_path / "model").members.log_strain_rest, [0.5, -0.25])
 
 
+@pytest.mark.slow
 def test_a_calibrated_model_has_calibrated_stresses(tmp_path: Path) -> None:
     """From predictions of a random model to intervals, and back to predictions before calibration."""
     reader = AseReader()

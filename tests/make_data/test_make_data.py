@@ -263,7 +263,7 @@ def test_splits_follow_the_group_and_the_shares() -> None:
 
 
 def test_larger_molecules_are_a_test_of_their_own_and_have_fewer_configurations() -> None:
-    plan = SamplingPlan(max_heavy_atoms=1, modes_per_molecule=40)
+    plan = SamplingPlan(max_heavy_atoms=1, fewer_above=1, modes_per_molecule=40)
     water, hydrogen_cyanide = np.array([8, 1, 1], np.uint8), np.array([6, 7, 1], np.uint8)
     assert plan.of_unit(water).modes_per_molecule == 40
     assert plan.of_unit(hydrogen_cyanide).modes_per_molecule == 8

@@ -87,6 +87,7 @@ class TestDerivatives:
             got = getattr(exact, name)[..., :count, :]
             np.testing.assert_allclose(got, found, rtol=1e-6, atol=1e-7 * np.abs(found).max(), err_msg=name)
 
+    @pytest.mark.slow
     def test_parameter_gradients_of_a_loss_on_gradients_are_those_of_finite_differences(
         self, member64: ForceField
     ) -> None:

@@ -173,6 +173,7 @@ def test_members_trained_alone_are_assembled(waters: Path, tmp_path: Path) -> No
     assert made.scores["validation"].forces.rmse == pytest.approx(together.scores["validation"].forces.rmse, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_without_correction_only_the_noise_is_learnt(waters: Path, tmp_path: Path) -> None:
     config = config_for(waters)
     trained = train(config, tmp_path / "run", baseline=Springs(), correction="none")

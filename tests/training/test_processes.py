@@ -37,6 +37,7 @@ def require_same_losses(run: Path, alone: Path, steps: int) -> None:
     np.testing.assert_allclose(losses(run), losses(alone), rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_losses_of_one(tmp_path: Path) -> None:
     data = write_waters(tmp_path / "waters.xyz")
     config = write_config(tmp_path / "config.yaml", data, 10, report_every=1, checkpoint_every=5)

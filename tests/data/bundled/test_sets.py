@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,10 @@ def coulomb_spectrum(structure: Structure) -> np.ndarray:
     matrix = np.outer(charges, charges) / (distances + np.eye(len(charges)))
     np.fill_diagonal(matrix, charges**2.4 / 2)
     return np.linalg.eigvalsh(matrix)
+
+
+def _padded(spectrum: np.ndarray) -> np.ndarray:
+    return np.pad(spectrum, (0, 12 - len(spectrum)))
 
 
 def formula(structure: Structure) -> tuple[int, ...]:
@@ -192,14 +196,32 @@ class TestAtThePapersLevel:
 
     LEVEL = "wb97x/6-31g(d)"
 
-    def test_it_has_the_same_splits_and_says_how_it_was_made(self) -> None:
+    def test_it_has_the_same_splits_and_two_more_and_says_how_it_was_made(self) -> None:
         data = bundled(level_of_theory=self.LEVEL)
-        assert tuple(bundled(level_of_theory=self.LEVEL).blocks) == SPLITS
+        assert tuple(bundled(level_of_theory=self.LEVEL).blocks) == (*SPLITS, "test_larger", "test_paths")
         assert data.provenance["counts"] == {name: len(block) for name, block in data.blocks.items()}
-        assert sum(data.provenance["counts"].values()) >= 400
+        assert sum(data.provenance["counts"].values()) >= 1000
         assert data.provenance["labels"]["program"] == "pyscf"
         beside = files("huefield.data") / "bundled" / "wb97x_6_31g_d.json"
         assert json.loads(beside.read_text()) == data.provenance
+
+    def test_training_has_small_molecules_and_no_image_of_a_path(self) -> None:
+        blocks = bundled(level_of_theory=self.LEVEL).blocks
+        heavy = {name: [int((s.atomic_numbers > 1).sum()) for s in block] for name, block in blocks.items()}
+        assert max(heavy["train"] + heavy["validation"] + heavy["test_id"] + heavy["test_hot"]) == 3
+        assert min(heavy["test_larger"]) == 4
+        spectra = {name: np.array([_padded(coulomb_spectrum(s)) for s in block]) for name, block in blocks.items()}
+        for name in ("train", "validation"):
+            between = np.abs(spectra[name][:, None] - spectra["test_paths"][None]).max(-1)
+            assert between.min() > 1e-4, name
+
+    def test_paths_are_whole_and_in_order(self) -> None:
+        images = load_bundled("test_paths", level_of_theory=self.LEVEL)
+        assert {group: images.groups.count(group) for group in images.groups} == dict.fromkeys(images.groups, 11)
+        assert len(set(images.groups)) == 19
+        for first, second in pairwise(images):
+            if first.group == second.group:
+                assert np.linalg.norm(second.positions - first.positions, axis=1).max() < 1.6
 
     def test_molecules_are_bound_and_forces_have_no_sum(self) -> None:
         data = bundled(level_of_theory=self.LEVEL)
