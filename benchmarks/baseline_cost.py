@@ -19,6 +19,7 @@ import numpy as np
 from ase import Atoms
 
 from huefield.ase import Calculator
+from huefield.ase.calculator import structure_of
 from huefield.baselines import TbliteBaseline
 from huefield.model.modelfile import load
 
@@ -49,8 +50,6 @@ def measured(model: Path, start: Atoms, repeats: int) -> dict[str, float]:
     assert isinstance(whole.baseline.config, TbliteBaseline.Config)  # noqa: S101 - this study is about GFN-xTB
     baseline = TbliteBaseline(whole.baseline.config)
     corrected, correction = Calculator(whole), Calculator(whole.with_baseline(None))
-    from huefield.ase.structures import structure_of
-
     jobs: dict[str, Callable[[Atoms], object]] = {
         "baseline": lambda atoms: baseline.compute(structure_of(atoms)),
         "correction": lambda atoms: _asked(correction, atoms),
@@ -77,7 +76,7 @@ def measured(model: Path, start: Atoms, repeats: int) -> dict[str, float]:
 def _asked(calculator: Calculator, atoms: Atoms) -> None:
     """Energy, forces and their error bars, as dynamics with a threshold asks for them."""
     for name in ("energy", "forces", "energy_uncertainty", "forces_uncertainty"):
-        calculator.get_property(name, atoms)
+        calculator.get_property(name, atoms)  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
