@@ -2,7 +2,7 @@
 
 python benchmarks/baseline_cost.py MODEL STRUCTURES [--repeats N]      writes benchmarks/results/baseline_cost.json
 
-MODEL corrects GFN2-xTB, STRUCTURES is a file with a structure to move, such as one of 3BPA (27 atoms). Three ASE
+MODEL corrects GFN2-xTB, STRUCTURES is a file with a structure to move, such as one of 3BPA (27 atoms). Three
 calculators take turns at the same moved structures: GFN2-xTB alone, the network alone, and the sum. The ratio is that
 of the median time of the sum to the medians of both parts. Aim: at most 1.1.
 """

@@ -1,4 +1,4 @@
-"""Correcting GFN2-xTB against training directly: AcAc and ANI-1x, in and out of distribution, and 3BPA.
+"""Correcting GFN2-xTB against training directly: AcAc and ANI-1x, in and out of distribution, and 3BPA (not run yet).
 
 python benchmarks/delta.py [--only NAME ...] [--core N] [--runs FOLDER]     trains what is not trained yet
 python benchmarks/delta.py --draw                                           prints the tables of docs/training.md

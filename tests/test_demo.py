@@ -21,10 +21,11 @@ def profile(name: str, heavy: int, error: float) -> Profile:
 
 
 def test_profiles_are_sorted_by_what_training_had_seen() -> None:
-    known, larger = profile("ammonia inversion", 1, 0.05), profile("vinyl alcohol to acetaldehyde", 3, 0.3)
-    unseen = profile("cyclobutene to butadiene", 4, 0.0)
-    found = sorted_by_kind([unseen, larger, known])
-    assert found == {SEEN: [known], LARGER: [larger], UNSEEN: [unseen]}
+    known, largest = profile("ammonia inversion", 1, 0.05), profile("vinyl alcohol to acetaldehyde", 3, 0.3)
+    larger = profile("glyoxal to formaldehyde and carbon monoxide", 4, 0.3)
+    unseen = profile("methyl isocyanide to acetonitrile", 3, 0.0)
+    found = sorted_by_kind([unseen, larger, known, largest])
+    assert found == {SEEN: [known, largest], LARGER: [larger], UNSEEN: [unseen]}
     assert list(sorted_by_kind([larger])) == [LARGER]
 
 

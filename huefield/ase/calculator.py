@@ -79,7 +79,8 @@ class Calculator(AseCalculator):
         if isinstance(self.evaluator.baseline, ColumnsBaseline):
             raise HuefieldError(
                 f"the model corrects {self.evaluator.baseline.title}, which huefield cannot compute by itself. Give "
-                "the calculator: Calculator(model, baseline=...), or --baseline-command on the command line"
+                "the calculator: Calculator(model, baseline=...), or on the command line --baseline "
+                "GFN2-xTB, if that is it, or --baseline-command"
             )
         self.uncertainty = uncertainty
         self._limits = WarningLimits.of(self.evaluator.ensemble, warn_above)

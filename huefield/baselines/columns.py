@@ -36,6 +36,6 @@ class ColumnsBaseline(AbstractBaseline):
         raise HuefieldError(
             f"the model corrects {self.title}, whose results for this structure are missing. Files need "
             "baseline_energy and baseline_forces for each structure (`huefield data baseline` writes them); for single "
-            "structures and dynamics, give the calculator: Calculator(model, baseline=...), or --baseline-command on "
-            "the command line"
+            "structures and dynamics, give the calculator: Calculator(model, baseline=...), or on the command line "
+            "--baseline GFN2-xTB, if that is it, or --baseline-command"
         )

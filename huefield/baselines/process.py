@@ -28,8 +28,8 @@ from huefield.support.errors import HuefieldError
 
 ENDING_SECONDS = 5.0
 """Time for a process that has closed its output to end by itself."""
-CRASHES_IN_A_ROW = 3
-"""Crashes without an answer in between after which the work ends."""
+CRASHES_WITHOUT_ANSWER = 3
+"""Crashes, of a program that has never answered, after which the work ends."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -95,20 +95,16 @@ class ProcessBaseline(AbstractBaseline):
                 process.wait(ENDING_SECONDS)  # it may be about to say why
             self.close()
             raise self._ended(process.returncode)
-        self._answered, self._crashes = True, 0
+        self._answered = True
         return result_of(line, len(structure), self.title, self._how())
 
     def _ended(self, code: int | None) -> HuefieldError:
         """The error after a crash: that of one structure, or one that ends the work if the program itself is broken."""
         self._crashes += 1
-        if not self._answered:
+        if not self._answered and self._crashes >= CRASHES_WITHOUT_ANSWER:
             return HuefieldError(
-                f"the process of {self.title} ended before its first answer (exit code {code}). Read its messages "
-                f"above, or {self._how()}"
-            )
-        if self._crashes >= CRASHES_IN_A_ROW:
-            return HuefieldError(
-                f"the process of {self.title} ended {self._crashes} times in a row (exit code {code}): {self._how()}"
+                f"the process of {self.title} ended {self._crashes} times without any answer (exit code {code}). Read "
+                f"its messages above, or {self._how()}"
             )
         return BaselineError(f"the process of {self.title} ended (exit code {code}): {self._how()}")
 

@@ -25,7 +25,7 @@ MOST_PROBE_ATOMS = 100
 SAME_EV_PER_ATOM, SAME_EV_PER_ANGSTROM, SAME_SHARE = 1e-4, 5e-3, 1e-6
 """Energies of a probe may differ by 0.1 meV per atom and by a share that single precision loses; forces by 5 meV/Å."""
 IMPLAUSIBLE_EV_PER_ATOM, IMPLAUSIBLE_SCATTER = 0.5, 10.0
-"""Energies of columns may be so far from those in training: this much per atom, or this multiple of their scatter."""
+"""Columns are doubted beyond the larger of two limits: an energy per atom, and a multiple of the training scatter."""
 
 Triple = tuple[float, float, float]
 
@@ -110,7 +110,7 @@ class BaselineRecord(FrozenConfig):
                 )
 
     def conflict(self, other: "BaselineRecord") -> str:
-        """What shows that another record is that of another baseline; empty if nothing does."""
+        """How two records differ; empty if they may be of one baseline."""
         if self.config != other.config:
             return f"{self.title} and {other.title}"
         theirs = {(probe.atomic_numbers, probe.positions, probe.cell): probe for probe in other.probes}
@@ -120,24 +120,25 @@ class BaselineRecord(FrozenConfig):
                 return f"for {_formula(probe.structure)} of the training data, {difference}"
         return ""
 
-    def require_plausible(self, block: Block) -> None:
-        """Raise if results that come with structures have energies far from those in training.
+    def doubt(self, block: Block) -> str:
+        """Why results that come with structures may be those of another baseline; empty if nothing says so.
 
         Total energies of two methods usually differ by more than bonds do. This finds such columns, and no others.
         """
         known_levels = dict(self.levels)
         levels = np.array([known_levels.get(int(z), np.nan) for z in block.atomic_numbers])
         if block.baseline is None or not len(block):
-            return
+            return ""
         away = np.abs(block.baseline.energy - np.add.reduceat(levels, block.starts[:-1])) / block.sizes
         known = away[np.isfinite(away)]
         off = float(np.median(known)) if len(known) else 0.0
-        if off > max(IMPLAUSIBLE_EV_PER_ATOM, IMPLAUSIBLE_SCATTER * self.scatter):
-            raise HuefieldError(
-                f"the model corrects {self._in_training()}, but the columns of {block.source} seem to hold another "
-                f"baseline: their energies are {off:.2f} eV per atom away from those in training, which scatter by "
-                f"{self.scatter:.2f} eV. Compute the columns with the baseline of training"
-            )
+        if off <= max(IMPLAUSIBLE_EV_PER_ATOM, IMPLAUSIBLE_SCATTER * self.scatter):
+            return ""
+        return (
+            f"the model corrects {self._in_training()}, but the columns of {block.source} may hold another baseline: "
+            f"their energies are {off:.2f} eV per atom away from those in training, which scatter by "
+            f"{self.scatter:.2f} eV"
+        )
 
     def _in_training(self) -> str:
         return self.title + (f" ({self.version})" if self.version else "")
@@ -177,14 +178,16 @@ def record_of(config: BaselineConfig, version: str, structures: Sequence[Structu
 
 
 def _levels(structures: Sequence[Structure]) -> tuple[tuple[tuple[int, float], ...], float]:
-    """Energies for each element that fit results best, and what they leave per atom."""
+    """Energies for each element that fit results best, and what they leave per atom; none if formulas allow several."""
     if not structures:
         return (), 0.0
     elements = sorted({int(z) for s in structures for z in s.atomic_numbers})
     counts = np.array([[(s.atomic_numbers == z).sum() for z in elements] for s in structures], float)
     energies = np.array([s.baseline.energy for s in structures if s.baseline is not None])
-    # Energies per atom, so that large structures do not decide; the shortest solution if formulas leave a choice.
     sizes = counts.sum(1)
+    if np.linalg.matrix_rank(counts / sizes[:, None]) < len(elements):
+        return (), 0.0
+    # Energies per atom, so that large structures do not decide.
     fitted = np.linalg.lstsq(counts / sizes[:, None], energies / sizes)[0]
     left = energies / sizes - counts @ fitted / sizes
     return tuple(zip(elements, fitted.tolist(), strict=True)), float(np.sqrt((left**2).mean()))

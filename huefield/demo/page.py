@@ -20,7 +20,7 @@ LARGER = "Reactions of larger molecules"
 UNSEEN = "Reactions that were not trained on"
 NOTES = (
     "Networks learn the difference between ωB97X/6-31G(d), a density functional, and GFN2-xTB, which takes "
-    "milliseconds. What is shown is the sum: GFN2-xTB and the correction.",
+    "milliseconds. This page shows the sum: GFN2-xTB and the correction.",
     "The model was trained for a few minutes on molecules and reactions with at most three atoms heavier than "
     "hydrogen. It has seen none of the structures on this page.",
 )
@@ -39,8 +39,9 @@ ERRORS = (
     "for 95 % should contain 95 % of the true values."
 )
 NOISE = (
-    "The same mean, with white noise and with the colored noise of huefield, in which the uncertainty of the forces is "
-    "the derivative of that of the energy. Both were calibrated on the validation data. Smaller NLL is better."
+    "White noise, and the colored noise of huefield, in which the uncertainty of the forces is the derivative of that "
+    "of the energy. Both start from the same mean, which is trained further with the noise, and were calibrated on the "
+    "validation data. Smaller NLL is better."
 )
 
 

@@ -1,4 +1,4 @@
-"""What the demonstration trains: a correction of GFN2-xTB to ωB97X/6-31G(d), then two kinds of noise on its mean."""
+"""Training of the demonstration: a correction of GFN2-xTB to ωB97X/6-31G(d), then two kinds of noise from its mean."""
 
 from pathlib import Path
 

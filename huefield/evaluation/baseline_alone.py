@@ -12,6 +12,13 @@ from huefield.evaluation.slices import Evaluation, summarise
 from huefield.predict.marginals import EnergyForcesMarginals, Marginals
 from huefield.predict.predictions import Predictions, linear_in_composition
 
+OF_UNCERTAINTIES = (
+    "rmv", "cv", "ence", "crps", "miscalibration_area", "sharpness", "rank_correlation", "retention_area", "auroc",
+)  # fmt: skip
+"""Metrics that a baseline does not have."""
+FEWEST_PER_ELEMENT = 2
+"""Structures for each element that a fit of their energies needs."""
+
 
 def baselines_alone(found: Sequence[Predictions], *, resamples: int = 0) -> tuple[Evaluation, ...]:
     """Errors of the baselines that models correct, each of them once; uncertainties are not defined.
@@ -43,15 +50,15 @@ def baseline_alone(predictions: Predictions) -> Predictions | None:
 
 def _energies(block: Block) -> Float[np.ndarray, " n"]:
     """Energies of the baseline with those of the elements; NaN where there are too few structures to fit them."""
-    learnt, energies = block.relative_to_baseline(), np.full(len(block), np.nan)
+    assert block.baseline is not None  # noqa: S101 - the caller checks it
+    learnt, baseline, energies = block.relative_to_baseline(), block.baseline.energy, np.full(len(block), np.nan)
     tags = np.array(block.tags)
     for tag in np.unique(tags):
         chosen = (tags == tag) & block.has_energy
         labelled = learnt.select(chosen)
-        # With as few structures as elements the fit would be exact, and say nothing.
-        if len(labelled) > len(np.unique(labelled.atomic_numbers)):
-            missing = linear_in_composition(labelled, labelled.energy) - labelled.energy
-            energies[chosen] = block.energy[chosen] + missing
+        # With hardly more structures than elements the fit would hide the errors.
+        if len(labelled) > FEWEST_PER_ELEMENT * len(np.unique(labelled.atomic_numbers)):
+            energies[chosen] = baseline[chosen] + linear_in_composition(labelled, labelled.energy)
     return energies
 
 
@@ -61,7 +68,18 @@ def _certain(mean: Float[np.ndarray, "*n"]) -> Marginals:
 
 def _errors_only(found: Evaluation) -> Evaluation:
     """Without the metrics of uncertainties, which a baseline does not have, and remarks on them."""
-    unknown = {"rmv": NAN, "cv": NAN, "ence": NAN, "remarks": ()}
+    names = (
+        "rmv",
+        "cv",
+        "ence",
+        "crps",
+        "miscalibration_area",
+        "sharpness",
+        "rank_correlation",
+        "retention_area",
+        "auroc",
+    )
+    unknown = {**dict.fromkeys(names, NAN), "coverage": (), "remarks": ()}
     quantities = ("energy", "energy_per_atom", "forces", "forces_per_atom", "stress")
     known = {name: summary for name in quantities if (summary := getattr(found, name)) is not None}
     changed = {

@@ -40,6 +40,8 @@ FEWEST_STRUCTURES = 4
 """Two to fit to, and two to compare on."""
 FAR = 5.0
 """Ratio of two factors of variances that are far apart."""
+LITTLE = 0.05
+"""Factors below this leave little of a part of the variance, whatever their ratio."""
 CONFORMAL_REMARK = (
     "the coverage of conformal intervals is guaranteed only if these structures were used neither for training nor for "
     "model selection; with validation data that selected the model it is approximate"
@@ -274,8 +276,13 @@ def fits_disagree(trial: AbstractJointCalibration | None, final: AbstractJointCa
     """A warning if a coherent fit to all structures is far from that to some, which the check is about."""
     if not isinstance(trial, CoherentCalibration) or not isinstance(final, CoherentCalibration):
         return ()
-    pairs = {name: (getattr(trial, name), getattr(final, name)) for name in ("noise", "force_diagonal", "spread")}
-    far = [f"{some:.3g} and {whole:.3g}" for some, whole in pairs.values() if not 1 / FAR < whole / some < FAR]
+    names = {"noise": "noise", "force_diagonal": "rest of forces", "spread": "members"}
+    pairs = {words: (getattr(trial, name), getattr(final, name)) for name, words in names.items()}
+    far = [
+        f"{words} {some:.3g} and {whole:.3g}"
+        for words, (some, whole) in pairs.items()
+        if not 1 / FAR < whole / some < FAR and max(some, whole) > LITTLE
+    ]
     if not far:
         return ()
     return (

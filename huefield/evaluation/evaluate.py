@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from huefield.baselines import BaselineLike
-from huefield.data.dataset import Part
 from huefield.data.opening import DataSource, of_dataset, open_data
 from huefield.data.readers.detect import ReaderConfig
 from huefield.evaluation.baseline_alone import baselines_alone
@@ -20,7 +19,7 @@ from huefield.evaluation.report.tables import latex_table, markdown_table
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import HasEnsemble, ModelSource, open_model
-from huefield.predict import OnProgress, differing_structures, predict_part, remarks_on, with_results, write_predictions
+from huefield.predict import OnProgress, differing_structures, predict_part, remarks_on, write_predictions
 from huefield.predict.names import model_names
 from huefield.predict.predictions import Predictions
 from huefield.support.defaults import BINS, RESAMPLES
@@ -29,6 +28,7 @@ from huefield.support.files import write_bytes
 from huefield.support.folders import folder_for_results
 from huefield.support.names import file_stems
 
+FITTED_ENERGIES = "energies of a baseline alone are compared after a fit of one energy for each element to these labels"
 METRICS = "metrics.json"
 REPORT = "report.html"
 FIGURES = "figures"
@@ -96,7 +96,6 @@ def evaluate(
     with _ready(folder):
         structures = of_dataset(open_data(data, part=part, usual_part="test", reader=reader), dataset)
         loaded = [open_model(source, dataset=dataset) for source in sources]
-        structures = _with_shared_results(loaded, structures, baseline, report)
         found = [
             predict_part(
                 ensemble,
@@ -109,16 +108,6 @@ def evaluate(
             for name, ensemble in zip(model_names(sources), loaded, strict=True)
         ]
         return evaluate_predictions(found, folder, source=structures.name, bins=bins, resamples=resamples)
-
-
-def _with_shared_results(
-    models: Sequence[Ensemble], part: Part, baseline: BaselineLike | None, report: Callable[[str], OnProgress]
-) -> Part:
-    """The structures with results of the baseline that several models correct, computed once."""
-    records = [model.baseline for model in models if model.baseline is not None]
-    if len(records) < 2 or len(records) < len(models) or any(each.conflict(records[0]) for each in records):
-        return part
-    return with_results(models[0], part, baseline, report(records[0].title))
 
 
 def evaluate_predictions(
@@ -138,6 +127,7 @@ def evaluate_predictions(
     differing = differing_structures(predictions)
     remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
     baselines = baselines_alone(predictions, resamples=resamples)
+    remarks = (*remarks, FITTED_ENERGIES) if any(each.energy for each in baselines) else remarks
     table = markdown_table((*baselines, *evaluations))
     if out is None:
         return EvaluationResult(evaluations, baselines, table, remarks, ())

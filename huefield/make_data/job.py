@@ -153,8 +153,12 @@ def _sample(work: Path, plan: SamplingPlan, seed: int, workers: int, report: OnM
 def _split(sampled: dict[str, UnitResult], plan: SamplingPlan, seed: int) -> tuple[list[Structure], list[str], int]:
     """Distinct configurations, the split of each, and the number of duplicates that were dropped."""
     found = [s for result in sampled.values() for s in result.structures]
-    keep = distinct([s.atomic_numbers for s in found], [s.positions for s in found], plan.closest_angstrom)
-    keep |= np.array([s.group.startswith(PATH) for s in found])  # also the mirrored half of a symmetric path
+    is_path = np.array([s.group.startswith(PATH) for s in found], bool)
+    order = np.argsort(~is_path, kind="stable")  # images of paths first: others that are like them are dropped
+    keep = is_path.copy()  # all images, also the mirrored half of a symmetric path
+    keep[order] |= distinct(
+        [found[i].atomic_numbers for i in order], [found[i].positions for i in order], plan.closest_angstrom
+    )
     structures = [s for s, kept in zip(found, keep, strict=True) if kept]
     return structures, assigned_splits(structures, plan, rng=unit_rng(seed, "splits")), int((~keep).sum())
 

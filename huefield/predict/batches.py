@@ -221,13 +221,16 @@ def _corrected(
     """Chunks with the results of the baseline that a model corrects, without structures that have none."""
     baseline = open_baseline(ensemble.baseline, given)
     assert baseline is not None  # noqa: S101 - the model corrects one
+    doubted = ""
     with BaselineComputer(baseline) as computer:
         for chunk in chunks_of(blocks, CORRECTED_STRUCTURES):
             whole, faults = computer.attached(chunk)
             for fault in faults:
                 skip(fault)
-            if isinstance(baseline, ColumnsBaseline) and ensemble.baseline is not None:
-                ensemble.baseline.require_plausible(whole)
+            if isinstance(baseline, ColumnsBaseline) and ensemble.baseline is not None and not doubted:
+                doubted = ensemble.baseline.doubt(whole)
+                if doubted:
+                    warnings.warn(doubted, stacklevel=2)
             if len(whole):
                 yield whole
 

@@ -64,13 +64,19 @@ def test_columns_of_another_method_are_noticed_by_their_energies() -> None:
     record = record_of(ColumnsBaseline.Config(), "", own)
     assert [element for element, _ in record.levels] == [1, 6, 8]
     assert 0 < record.scatter < 0.5
-    record.require_plausible(pack(own, np.arange(len(own)), "own.xyz"))
+    assert record.doubt(pack(own, np.arange(len(own)), "own.xyz")) == ""
     larger = with_results([shaken("C6H6"), shaken("CH3COOH")], gfn2)
-    record.require_plausible(pack(larger, np.arange(2), "larger.xyz"))
+    assert record.doubt(pack(larger, np.arange(2), "larger.xyz")) == ""
     foreign = pack(with_results(structures, emt()), np.arange(len(structures)), "emt.xyz")
-    with pytest.raises(HuefieldError, match=r"columns of emt.xyz seem to hold another baseline: .* eV per atom"):
-        record.require_plausible(foreign)
-    record.model_copy(update={"levels": ()}).require_plausible(foreign)  # unknown: nothing to compare
+    assert "columns of emt.xyz may hold another baseline" in record.doubt(foreign)
+    assert record.model_copy(update={"levels": ()}).doubt(foreign) == ""
+
+
+def test_one_formula_says_nothing_about_columns_of_others() -> None:
+    gfn2 = TbliteBaseline(TbliteBaseline.Config())
+    record = record_of(ColumnsBaseline.Config(), "", with_results([shaken("H2O", seed=i) for i in range(4)], gfn2))
+    assert record.levels == ()
+    assert record.doubt(pack(with_results([shaken("H2O2")], gfn2), np.arange(1), "other.xyz")) == ""
 
 
 def test_a_calculator_that_fails_for_a_probe_is_refused(record: BaselineRecord) -> None:

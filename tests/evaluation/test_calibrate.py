@@ -151,8 +151,10 @@ def test_fits_that_are_far_apart_are_told() -> None:
     some = CoherentCalibration(noise=1.0, force_diagonal=0.98, spread=1.2)
     assert fits_disagree(some, some.model_copy(update={"force_diagonal": 0.5})) == ()
     (told,) = fits_disagree(some, some.model_copy(update={"force_diagonal": 0.002, "spread": 16.5}))
-    assert "far apart (0.98 and 0.002; 1.2 and 16.5)" in told
+    assert "far apart (rest of forces 0.98 and 0.002; members 1.2 and 16.5)" in told
     assert fits_disagree(None, some) == ()
+    small = some.model_copy(update={"spread": 1e-4})
+    assert fits_disagree(small, some.model_copy(update={"spread": 1e-2})) == ()
 
 
 def test_only_the_fit_of_the_check_has_too_few_data(predictions: Predictions) -> None:
@@ -370,6 +372,7 @@ class Trained:
     validation: Part
 
 
+@pytest.mark.slow
 def test_a_notebook_calibrates_what_it_has(colored: Ensemble, part: Part, tmp_path: Path) -> None:
     """A trained model with its validation data; or a model file and atoms in memory. Calculators take the result."""
     huefield.save(colored, tmp_path / "model.safetensors")

@@ -141,14 +141,13 @@ def test_other_baselines_are_refused_and_a_missing_one_is_named(corrected: Ensem
     assert again.baseline == corrected.baseline
     with pytest.raises(HuefieldError, match="corrects EMT, but the given baseline is another one"):
         Calculator(tmp_path / "model.safetensors", baseline=LennardJones())
-    alone = Calculator(tmp_path / "model.safetensors")
-    with pytest.raises(HuefieldError, match=r"corrects EMT.* missing.*baseline="):
-        alone.get_property("energy", atoms_of(shaken("CO")))
+    with pytest.raises(HuefieldError, match=r"corrects EMT, which huefield cannot compute by itself.*baseline="):
+        Calculator(tmp_path / "model.safetensors")
     with pytest.raises(HuefieldError, match="corrects EMT, which cannot be computed from a graph"):
         again.predict(make_batch([shaken("CO")], 3.0, ()).graph)
     with pytest.raises(HuefieldError, match="whose results for these structures are missing"):
         again.energy_difference(shaken("CO"), shaken("CO", seed=1))
-    assert "corrects EMT" in repr(alone)
+    assert "corrects EMT" in repr(Calculator(again, baseline=EMT()))
 
 
 @pytest.fixture

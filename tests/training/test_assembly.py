@@ -37,6 +37,7 @@ def copy(apart: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_members_are_the_same_as_among_others(data: Path, apart: Path, tmp_path: Path) -> None:
     """With the same choice among them, and the same scores."""
     told: list[list[str]] = [[], []]

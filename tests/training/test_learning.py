@@ -31,11 +31,10 @@ class Springs(AseCalculator):
 
     def __init__(self, factor: float = 1.0) -> None:
         super().__init__()
-        self.factor, self.calls = factor, 0
+        self.factor = factor
 
     def calculate(self, atoms: Atoms, properties: Any = ("energy",), system_changes: Any = all_changes) -> None:
         super().calculate(atoms, properties, system_changes)
-        self.calls += 1
         energy, forces = 0.0, np.zeros((3, 3))
         for i, j, rest, stiff in ((0, 1, 0.96, 16.0), (0, 2, 0.96, 16.0), (1, 2, 1.5, 4.0)):
             vector = atoms.positions[j] - atoms.positions[i]
@@ -156,13 +155,12 @@ def test_a_run_on_a_baseline_resumes_calibrates_and_predicts(waters: Path, tmp_p
         train(config, tmp_path / "next", start_from=str(trained.model), baseline=stiffer)
     calibrated = huefield.calibrate(trained)
     assert calibrated.ensemble.baseline == trained.ensemble.baseline
-    counting = Springs()
-    both = huefield.evaluate([trained, calibrated], waters, baseline=counting, resamples=0)
+    both = huefield.evaluate([trained, calibrated], waters, baseline=Springs(), resamples=0)
     assert [each.name for each in both.baselines] == ["Springs alone"]
-    structures = both.evaluations[0].energy.count  # type: ignore[union-attr]
-    assert counting.calls == structures + 3 + 2 * (3 + 3)  # once each, and checks: probes, and some results
+    assert any("after a fit of one energy for each element" in remark for remark in both.remarks)
 
 
+@pytest.mark.slow
 def test_members_trained_alone_are_assembled(waters: Path, tmp_path: Path) -> None:
     config = config_for(waters)
     for member in range(2):
