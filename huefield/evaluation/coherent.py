@@ -50,9 +50,11 @@ SAME_OBJECTIVE = 1e-9
 """Difference of two objectives that is rounding."""
 NORMAL_FROM = 200.0
 """ν from which the distribution counts as normal."""
-NEGLIGIBLE = 1e-2
-"""Error and standard deviation of values that vanish by symmetry, up to rounding of single precision, relative to the
-error that a tenth exceeds; a few outliers do not change it."""
+NEGLIGIBLE = 1e-3
+"""Error of values that vanish by symmetry, relative to the error that a tenth exceeds, which few outliers change."""
+ROUNDING, OF_ROUNDING = 1e-2, 10.0
+"""The same with rounding of single precision. It shows in the noise of these values, too: their noise is below the
+first number, and their error at most the second number times their noise."""
 MOST = 300_000
 """Largest number of force components for the fit; a random selection beyond it."""
 NO_DATA = "no data for a calibration: no energy and no force was both predicted and observed"
@@ -100,8 +102,10 @@ class VarianceParts:
 
         The diagonal gives them a variance nevertheless. A fit that sets it to zero would have a density without bound.
         """
-        negligible = NEGLIGIBLE * np.quantile(np.abs(self.error), 0.9) if len(self) else 0.0
-        return (np.abs(self.error) < negligible) & (np.sqrt(self.noise + self.spread) < negligible)
+        typical = float(np.quantile(np.abs(self.error), 0.9)) if len(self) else 0.0
+        noise = np.sqrt(self.noise + self.spread)
+        rounding = np.clip(OF_ROUNDING * noise, NEGLIGIBLE * typical, ROUNDING * typical)
+        return (np.abs(self.error) < rounding) & (noise < ROUNDING * typical)
 
     def stacked(self) -> Float[np.ndarray, "4 n"]:
         """Errors and parts in the units of the root mean square error."""
