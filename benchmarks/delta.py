@@ -1,21 +1,19 @@
-"""Correcting GFN2-xTB against training directly: AcAc and ANI-1x, in and out of distribution, and 3BPA (not run yet).
+"""Correcting GFN2-xTB against training directly: AcAc and ANI-1x, in and out of distribution, and 3BPA.
 
 python benchmarks/delta.py [--only NAME ...] [--core N] [--runs FOLDER]     trains what is not trained yet
 python benchmarks/delta.py --draw                                           prints the tables of docs/training.md
 
 Needs $HUEFIELD_DATA (acac, ani1x, 3bpa). Both rows of a data set have the same split, network, steps and seed. AcAc and
 ANI-1x take a smaller recipe than the preset ``small`` (32 features, half of its steps, two members), 3BPA the preset as
-it is, with five members. ANI-1x is split by formula, and its molecules of more than 20 atoms are a test. Error bars are
-calibrated on the validation data. Results go to benchmarks/results/delta.json.
+it is, with five members: hours, and not in the results yet. ANI-1x is split by formula, and its molecules of more than
+20 atoms are a test. Error bars are calibrated on the validation data. Results go to benchmarks/results/delta.json.
 """
 
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from study import HERE, SHARED, keep, kept, parser, use_core
+from study import HERE, SHARED, run_study
 
 RESULTS = HERE / "results" / "delta.json"
 WAYS = ("direct", "delta")
@@ -121,25 +119,5 @@ def _texts(found: dict[str, Any]) -> list[str]:
             else f"{each[key]:.2f}" for key, each in pairs]  # fmt: skip
 
 
-def main() -> None:
-    """Train what is not trained yet, or print the tables."""
-    options = parser(__doc__, ROWS)
-    options.add_argument(
-        "--runs", type=Path, help="folder of the runs, to resume them; a temporary one if it is not given"
-    )
-    given = options.parse_args()
-    if given.draw:
-        print(tables(kept(RESULTS)))
-        return
-    use_core(given.core)
-    runs = given.runs or Path(tempfile.mkdtemp())
-    for row in given.only or ROWS:
-        if row in kept(RESULTS):
-            continue
-        found = trained(row, runs)
-        keep(RESULTS, found, row)
-        print(f"{row}: {found}", file=sys.stderr)
-
-
 if __name__ == "__main__":
-    main()
+    run_study(__doc__, {row: [(row,)] for row in ROWS}, RESULTS, tables, trained)

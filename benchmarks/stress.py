@@ -13,13 +13,11 @@ of the default. Other rows train two members in three stages; those without stre
 Results go to benchmarks/results/stress.json.
 """
 
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from study import HERE, SHARED, keep, kept, parser, use_core
+from study import HERE, SHARED, run_study
 
 RESULTS = HERE / "results" / "stress.json"
 MLEARN = SHARED / "mlearn"
@@ -156,26 +154,5 @@ def tables(results: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    """Train what is not trained yet, or print the tables."""
-    options = parser(__doc__, ROWS)
-    options.add_argument(
-        "--runs", type=Path, help="folder of the runs, to resume them; a temporary one if it is not given"
-    )
-    given = options.parse_args()
-    if given.draw:
-        print(tables(kept(RESULTS)))
-        return
-    use_core(given.core)
-    runs = given.runs or Path(tempfile.mkdtemp())
-    for name in given.only or ROWS:
-        for element in ELEMENTS:
-            if name in kept(RESULTS).get(element, {}):
-                continue
-            found = trained(element, name, runs)
-            keep(RESULTS, found, element, name)
-            print(f"{element}, {name}: {found['test']}, {found['processor_seconds']:.0f} s", file=sys.stderr)
-
-
 if __name__ == "__main__":
-    main()
+    run_study(__doc__, {row: [(element, row) for element in ELEMENTS] for row in ROWS}, RESULTS, tables, trained)

@@ -3,7 +3,9 @@
 import argparse
 import json
 import os
-from collections.abc import Iterable
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,48 @@ def parser(description: str | None, rows: Iterable[str]) -> argparse.ArgumentPar
     made.add_argument("--core", type=int, help="use this core alone")
     made.add_argument("--draw", action="store_true", help="draw what is there, and train nothing")
     return made
+
+
+def run_study(
+    description: str | None,
+    rows: Mapping[str, Sequence[tuple[str, ...]]],
+    results: Path,
+    tables: Callable[[dict[str, Any]], str],
+    trained: Callable[..., dict[str, Any]],
+) -> None:
+    """Train what is not in the results yet, or print the tables.
+
+    Args:
+        description: of the study, for its help.
+        rows: names of the rows; each trains what has these names in the results.
+        results: file of the results.
+        tables: Markdown of results.
+        trained: receives the names of a result and the folder of runs; trains, and returns the result.
+    """
+    options = parser(description, rows)
+    options.add_argument(
+        "--runs", type=Path, help="folder of the runs, to resume them; a temporary one if it is not given"
+    )
+    given = options.parse_args()
+    if given.draw:
+        print(tables(kept(results)))
+        return
+    use_core(given.core)
+    runs = given.runs or Path(tempfile.mkdtemp())
+    for names in (names for row in given.only or rows for names in rows[row]):
+        if not has(kept(results), names):
+            found = trained(*names, runs)
+            keep(results, found, *names)
+            print(f"{', '.join(names)}: {found}", file=sys.stderr)
+
+
+def has(results: dict[str, Any], names: Sequence[str]) -> bool:
+    """Whether there is a result under these names."""
+    for name in names:
+        if name not in results:
+            return False
+        results = results[name]
+    return True
 
 
 def use_core(core: int | None) -> None:
