@@ -21,7 +21,7 @@ WORTH_WORKERS = 40
 """Structures from which it pays to start other processes, which takes some seconds."""
 NO_COLUMNS = (
     "it has no baseline_energy and baseline_forces (write them with `huefield data baseline`, or give the calculator "
-    "with baseline= or --baseline-command)"
+    "with baseline=, --baseline or --baseline-command)"
 )
 AHEAD = 4
 """Structures for each worker that are sent ahead of the results."""

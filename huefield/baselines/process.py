@@ -14,9 +14,10 @@ import json
 import os
 import shlex
 import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -30,6 +31,8 @@ ENDING_SECONDS = 5.0
 """Time for a process that has closed its output to end by itself."""
 CRASHES_WITHOUT_ANSWER = 3
 """Crashes, of a program that has never answered, after which the work ends."""
+PATIENCE_SECONDS = 60.0
+"""Time without an answer after which a message says that one is waited for; doubled after each message."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -87,7 +90,8 @@ class ProcessBaseline(AbstractBaseline):
         try:
             process.stdin.write(json.dumps(request_of(structure)) + "\n")
             process.stdin.flush()
-            line = process.stdout.readline()
+            with _saying_that_it_waits(self.title, len(structure)):
+                line = process.stdout.readline()
         except (OSError, ValueError):  # the process has ended, or another thread has closed its pipes
             line = ""
         if not line:
@@ -141,6 +145,24 @@ class ProcessBaseline(AbstractBaseline):
 
     def _how(self) -> str:
         return f"try the command by hand: {shlex.join(self.command)}"
+
+
+@contextmanager
+def _saying_that_it_waits(title: str, atoms: int) -> Iterator[None]:
+    """Tell a user now and then, on standard error, that a program has not answered yet."""
+    answered = threading.Event()
+
+    def tell() -> None:
+        waited = PATIENCE_SECONDS
+        while not answered.wait(waited):
+            sys.stderr.write(f"no answer of {title} for a structure of {atoms} atoms yet; end it with Ctrl-C\n")
+            waited *= 2
+
+    threading.Thread(target=tell, name="patience", daemon=True).start()
+    try:
+        yield
+    finally:
+        answered.set()
 
 
 def usable_cores() -> int:

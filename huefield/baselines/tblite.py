@@ -1,6 +1,7 @@
 """Semi-empirical tight binding by tblite, for molecules and crystals."""
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import version
 from types import ModuleType
@@ -41,13 +42,7 @@ class TbliteBaseline(AbstractBaseline):
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        try:
-            self._interface: ModuleType = import_module("tblite.interface")
-            self._failures: ModuleType = import_module("tblite.exceptions")
-        except ModuleNotFoundError as error:
-            raise HuefieldError(
-                f"the baseline {config.method} needs tblite, which is not installed: pip install tblite"
-            ) from error
+        _program("interface", config.method)
 
     @property
     def title(self) -> str:
@@ -75,33 +70,48 @@ class TbliteBaseline(AbstractBaseline):
         return (sys.executable, "-m", "huefield.baselines.worker", self.config.model_dump_json())
 
     def _computed(self, structure: Structure) -> BaselineResult:
-        failures = self._failures
-        try:
-            result = self._calculator(structure).singlepoint()
-            energy, gradient = float(result.get("energy")), np.asarray(result.get("gradient"))
-            virial = np.asarray(result.get("virial")) if structure.pbc.any() else None
-        except (failures.TBLiteRuntimeError, failures.TBLiteValueError, failures.TBLiteTypeError) as error:
-            raise BaselineError(f"{self.title} failed: {' '.join(str(error).split())}") from error
-        forces = -gradient * (HARTREE_EV / BOHR_ANGSTROM)
-        return BaselineResult(energy * HARTREE_EV, forces, None if virial is None else _stress(virial, structure))
-
-    def _calculator(self, structure: Structure) -> Any:
-        config, periodic = self.config, bool(structure.pbc.any())
+        config = self.config
         electrons = int(structure.atomic_numbers.sum(dtype=int)) - config.charge
-        cell: dict[str, Any] = (
-            {"lattice": structure.cell.astype(float) / BOHR_ANGSTROM, "periodic": structure.pbc} if periodic else {}
-        )
-        made = self._interface.Calculator(
-            config.method,
-            structure.atomic_numbers.astype(int),
-            structure.positions.astype(float) / BOHR_ANGSTROM,
-            float(config.charge),
-            electrons % 2,
-            **cell,
-        )
-        for name, value in {"verbosity": 0, "accuracy": config.accuracy, "max-iter": config.max_iterations}.items():
-            made.set(name, value)
-        return made
+        settings = {"accuracy": config.accuracy, "max-iter": config.max_iterations}
+        return single_point(structure, config.method, config.charge, electrons % 2, settings)
+
+
+def single_point(
+    structure: Structure, method: str, charge: int, unpaired: int, settings: Mapping[str, float]
+) -> BaselineResult:
+    """One calculation from superposed atoms; raises a :class:`BaselineError` if it fails.
+
+    Args:
+        structure: a molecule or a crystal.
+        method: parametrisation, such as ``GFN2-xTB``.
+        charge: total charge.
+        unpaired: number of unpaired electrons.
+        settings: further settings of tblite by their names there.
+    """
+    interface, failures = _program("interface", method), _program("exceptions", method)
+    periodic = bool(structure.pbc.any())
+    cell: dict[str, Any] = (
+        {"lattice": structure.cell.astype(float) / BOHR_ANGSTROM, "periodic": structure.pbc} if periodic else {}
+    )
+    numbers, positions = structure.atomic_numbers.astype(int), structure.positions.astype(float) / BOHR_ANGSTROM
+    try:
+        calculator = interface.Calculator(method, numbers, positions, float(charge), unpaired, **cell)
+        for name, value in {"verbosity": 0, **settings}.items():
+            calculator.set(name, value)
+        result = calculator.singlepoint()
+        energy, gradient = float(result.get("energy")), np.asarray(result.get("gradient"))
+        virial = np.asarray(result.get("virial")) if periodic else None
+    except (failures.TBLiteRuntimeError, failures.TBLiteValueError, failures.TBLiteTypeError) as error:
+        raise BaselineError(f"{method} failed: {' '.join(str(error).split())}") from error
+    forces = -gradient * (HARTREE_EV / BOHR_ANGSTROM)
+    return BaselineResult(energy * HARTREE_EV, forces, None if virial is None else _stress(virial, structure))
+
+
+def _program(module: str, method: str) -> ModuleType:
+    try:
+        return import_module(f"tblite.{module}")
+    except ModuleNotFoundError as error:
+        raise HuefieldError(f"{method} needs tblite, which is not installed: pip install tblite") from error
 
 
 def _stress(virial: Float[np.ndarray, "3 3"], structure: Structure) -> Float[np.ndarray, "3 3"] | None:

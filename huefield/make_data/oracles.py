@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from huefield.baselines.base import BaselineError
+from huefield.baselines.tblite import single_point
 from huefield.core.structure import Structure
 from huefield.core.units import BOHR_ANGSTROM, HARTREE_EV
 from huefield.support.errors import HuefieldError
@@ -65,29 +67,17 @@ class TbliteOracle(AbstractOracle):
 
     def label(self, structure: Structure) -> Structure:
         """Energy and forces from one calculation that starts from superposed atoms."""
-        interface = _program("tblite.interface", "tblite", "xtb")
-        failures = _program("tblite.exceptions", "tblite", "xtb")
         _require_molecule(structure)
         _require_spin(structure, self.charge, self.unpaired_electrons)
+        settings = {"accuracy": self.accuracy, "max-iter": self.max_iterations}
         try:
-            calculator = interface.Calculator(
-                "GFN2-xTB",
-                structure.atomic_numbers.astype(int),
-                structure.positions.astype(float) / BOHR_ANGSTROM,
-                float(self.charge),
-                self.unpaired_electrons,
-            )
-            settings = {"verbosity": 0, "accuracy": self.accuracy, "max-iter": self.max_iterations}
-            for name, value in settings.items():
-                calculator.set(name, value)
-            result = calculator.singlepoint()
-            energy, gradient = float(result.get("energy")), np.asarray(result.get("gradient"))
-        except (failures.TBLiteRuntimeError, failures.TBLiteValueError, failures.TBLiteTypeError) as error:
+            found = single_point(structure, "GFN2-xTB", self.charge, self.unpaired_electrons, settings)
+        except BaselineError as error:
             raise OracleError(
-                f"GFN2-xTB failed for {_name(structure)}: {' '.join(str(error).split())}; look for atoms that are too "
-                f"close or an open shell, or allow more than max_iterations={self.max_iterations}"
+                f"{error} ({_name(structure)}); look for atoms that are too close or an open shell, or allow more than "
+                f"max_iterations={self.max_iterations}"
             ) from error
-        return _labelled(structure, energy, gradient)
+        return _labelled(structure, found.energy, found.forces)
 
     def provenance(self) -> dict[str, Any]:
         """Method, settings and version of tblite."""
@@ -150,7 +140,7 @@ class PyscfOracle(AbstractOracle):
                 f"{self._level()} did not converge for {_name(structure)} in max_iterations={self.max_iterations}; "
                 "allow more, or look for an open shell"
             )
-        return _labelled(structure, energy, gradient)
+        return _labelled(structure, energy * HARTREE_EV, -gradient * (HARTREE_EV / BOHR_ANGSTROM))
 
     def provenance(self) -> dict[str, Any]:
         """Level, settings and version of pyscf."""
@@ -191,11 +181,11 @@ def _pyscf_gradient(field: Any) -> Float[np.ndarray, "N 3"]:
     return np.asarray(gradients.kernel())
 
 
-def _labelled(structure: Structure, hartree: float, gradient: Float[np.ndarray, "N 3"]) -> Structure:
-    """Add an energy in hartree and a gradient in hartree/bohr to a structure, converted to eV and eV/Å."""
-    if not (np.isfinite(hartree) and np.isfinite(gradient).all()):
+def _labelled(structure: Structure, energy: float, forces: Float[np.ndarray, "N 3"]) -> Structure:
+    """Add an energy in eV and forces in eV/Å to a structure."""
+    if not (np.isfinite(energy) and np.isfinite(forces).all()):
         raise OracleError(f"the energy or a force of {_name(structure)} is not finite; are two atoms in one place?")
-    return replace(structure, energy=hartree * HARTREE_EV, forces=-gradient * (HARTREE_EV / BOHR_ANGSTROM))
+    return replace(structure, energy=energy, forces=forces)
 
 
 def _require_molecule(structure: Structure) -> None:

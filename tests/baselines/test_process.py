@@ -13,7 +13,7 @@ from huefield.support.errors import HuefieldError
 from tests.baselines.molecules import copper, emt, shaken
 
 SPRINGS = """
-import json, sys
+import json, sys, time
 for line in sys.stdin:
     request = json.loads(line)
     rows = request["positions"]
@@ -25,6 +25,8 @@ for line in sys.stdin:
     if request["numbers"] == [18]:
         print(json.dumps({"error": "no argon today"}), flush=True)
         continue
+    if request["numbers"] == [36]:
+        time.sleep(0.5)
     energy = sum(x * x for row in rows for x in row)
     stress = request["cell"] if any(request["pbc"]) else None
     forces = [[-2 * x for x in row] for row in rows]
@@ -70,6 +72,18 @@ def test_a_program_that_has_answered_may_fail_for_many_structures(springs: Proce
     for _ in range(4):
         with pytest.raises(BaselineError, match="of springs ended"):
             springs.compute(shaken("He"))
+
+
+def test_a_slow_answer_is_said_to_be_waited_for(
+    springs: ProcessBaseline, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    springs.compute(shaken("Kr"))
+    assert not capfd.readouterr().err
+    monkeypatch.setattr("huefield.baselines.process.PATIENCE_SECONDS", 0.1)
+    springs.compute(shaken("Kr"))
+    said = capfd.readouterr().err.splitlines()
+    assert 1 <= len(said) <= 3
+    assert said[0] == "no answer of springs for a structure of 1 atoms yet; end it with Ctrl-C"
 
 
 def test_failures_of_the_program_are_passed_on(springs: ProcessBaseline) -> None:
