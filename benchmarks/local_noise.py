@@ -12,7 +12,7 @@ from math import isfinite
 from pathlib import Path
 
 from pages import fill
-from reproduction import RIVALS, kept_tables
+from reproduction import RIVALS
 from study import HERE
 
 from huefield.evaluation.report.tables import markdown_rows
@@ -92,8 +92,8 @@ def paired_tables() -> list[Table]:
 
 def tables_of_page() -> dict[str, str]:
     """All tables by their places."""
-    tables = [table for table in kept_tables() if ROW in table.results]
-    return {"paired": compared(paired_tables()), "compared": compared(tables), "calibrated": calibrated(tables)}
+    tables = paired_tables()
+    return {"paired": compared(tables), "calibrated": calibrated(tables)}
 
 
 def main() -> None:
