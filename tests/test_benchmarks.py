@@ -1,6 +1,7 @@
 """Conclusions that programs in ``benchmarks`` draw from their measurements, and pages they write."""
 
 import importlib
+import json
 from collections.abc import Callable
 from math import nan
 from pathlib import Path
@@ -67,6 +68,13 @@ class TestPages:
         page = (FOLDER.parent / "docs" / "reproduction" / "local-noise.md").read_text()
         for place, content in local.tables_of_page().items():
             assert f"<!-- {place} -->\n{content}<!-- end -->" in page, "run python benchmarks/local_noise.py"
+
+    def test_tables_of_new_structures_are_up_to_date(self, benchmark_named: Program) -> None:
+        page = (FOLDER.parent / "docs" / "reproduction" / "new-structures.md").read_text()
+        for name, place in (("new_structures", "new structures"), ("physics_probes", "probes")):
+            study = benchmark_named(name)
+            found = study.tables(json.loads(study.RESULTS.read_text())).partition("\n\n")[0]
+            assert f"<!-- {place} -->\n{found}\n<!-- end -->" in page, f"run python benchmarks/{name}.py --draw"
 
     def test_local_and_white_noise_started_from_the_same_means(self, benchmark_named: Program) -> None:
         tables = benchmark_named("local_noise").paired_tables()

@@ -13,7 +13,9 @@ from pydantic import Field, model_serializer
 from huefield.core import EnergyForcesStack, Gaussian, Graph, Outputs
 from huefield.noise import AbstractNoise, NoiseConfig
 from huefield.noise.base import Covariance
+from huefield.noise.novelty import Novelty
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
+from huefield.potentials.base import AtomOutputs
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
@@ -58,6 +60,9 @@ class ForceField(eqx.Module):
     likelihood of stresses with κ = 1 would fit the noise of the forces to errors of stresses.
     """
 
+    novelty: Novelty | None = None
+    """How noise grows with the distance to the training data; None while training, and for noise that cannot grow."""
+
     def __call__(self, graph: Graph, *, strain: bool = False) -> Gaussian:
         """The distribution that this member predicts: mean (E_θ, −∂E_θ/∂r) and the covariance of its noise model.
 
@@ -101,7 +106,7 @@ class ForceField(eqx.Module):
 
     def outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and noise levels with their gradients, from which the distribution is computed."""
-        return self._corrected(differentiate(self.potential, self._levels, graph, strain=strain))
+        return self._corrected(differentiate(self._atoms, self._levels, graph, strain=strain))
 
     def mean_outputs(self, graph: Graph, *, strain: bool = False) -> Outputs:
         """Energies and their gradients without noise levels, for half of the work."""
@@ -122,9 +127,17 @@ class ForceField(eqx.Module):
         nothing = jax.tree.map(jnp.zeros_like, energies(outputs))
         return eqx.tree_at(energies, outputs, nothing, is_leaf=lambda x: x is None)
 
+    def _atoms(self, graph: Graph) -> AtomOutputs:
+        """Outputs of the potential, with the growth of the noise as a further column of raw outputs if there is one."""
+        atoms = self.potential(graph)
+        if self.novelty is None or atoms.features is None:
+            return atoms
+        growth = self.novelty.growth(atoms.features, graph)
+        return replace(atoms, raw=jnp.concatenate([atoms.raw, growth[:, None]], axis=1))
+
     def _levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         needed = self.noise.raw_outputs
-        if raw.shape[1] != len(needed):
+        if raw.shape[1] != len(needed) + (self.novelty is not None):
             raise HuefieldError(
                 f"{type(self.potential).__name__} gives {raw.shape[1]} raw outputs, but {type(self.noise).__name__} "
                 f"needs {len(needed)}: {', '.join(needed)}"

@@ -57,6 +57,11 @@ class AbstractNoise(eqx.Module):
         """Whether the force noise is the derivative of the energy noise: Cov(E, F) = −½ ∂Var(E)."""
         return False
 
+    @property
+    def grows(self) -> bool:
+        """Whether noise of single atoms can grow with their distance to the training data (:func:`growth_in`)."""
+        return False
+
     @abstractmethod
     def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """The noise levels whose gradients the covariance needs, [eV]; none for a model that needs no gradient."""
@@ -95,6 +100,12 @@ def isotropic(
     """A diagonal with one variance for the force components of an atom, and that of the strain derivative."""
     forces = jnp.broadcast_to(force_var[:, None], outputs.energy_gradient.shape)
     return EnergyForces(energy_var, forces, None if outputs.energy_strain is None else strain_var(graph, force_var))
+
+
+def growth_in(raw: Float[Array, "A O"], noise: AbstractNoise) -> Float[Array, " A"]:
+    """Factor h of each atom's noise (:mod:`huefield.noise.novelty`): the column after the outputs of the network."""
+    count = len(noise.raw_outputs)
+    return raw[:, count] if raw.shape[1] > count else jnp.ones_like(raw[:, 0])
 
 
 def over_atoms(raw: Float[Array, "A k"], partition: Partition, readout: LevelReadout) -> Float[Array, "S k"]:

@@ -12,6 +12,9 @@ add up, ρ = ρ_A + ρ_B. This is right for equal errors, as copies of a molecul
 as a liquid grows, σ_E per atom stays constant. In the paper's model, ρ = softplus(b + Σ_i s_i), a sum of negative
 outputs makes all noise vanish.
 
+Levels may grow with the distance to the training data, by a factor h_i (:mod:`huefield.noise.novelty`): ρ = Σ_i h_i ρ_i
+and d = (0, γ_i h_i ρ_i²). With h_i² force noise far from the data would be too large.
+
 The kernel of η has the curvature γ_i ρ_i²/ρ² on atom i, see :meth:`LocalNoise.inverse_lengths`.
 
 ================  ===========================================================================
@@ -31,7 +34,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs
-from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
+from huefield.noise.base import AbstractNoise, Covariance, Number, growth_in, isotropic, positive_level, raw_for_level
 from huefield.noise.gamma import AtomGamma
 from huefield.noise.pooling import pooled
 from huefield.support.config import FrozenConfig
@@ -73,10 +76,16 @@ class LocalNoise(AbstractNoise):
         """True: the column is (ρ, −∂ρ/∂r)."""
         return True
 
+    @property
+    def grows(self) -> bool:
+        """True: each atom has a level."""
+        return True
+
     def atom_levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, " A"]:
         """ρ_i of each atom; zero for padding atoms."""
         mixed = raw[:, 0] + pooled(raw[:, 1:2], graph)[:, 0]
-        return jnp.where(graph.partition.atom_mask, positive_level(self.offset + mixed, self.config.floor_ev), 0.0)
+        level = growth_in(raw, self) * positive_level(self.offset + mixed, self.config.floor_ev)
+        return jnp.where(graph.partition.atom_mask, level, 0.0)
 
     def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """ρ of each structure."""
@@ -93,10 +102,10 @@ class LocalNoise(AbstractNoise):
         return (self._force_var(outputs, graph) / jnp.where(level > 0, level, 1.0) ** 2)[None]
 
     def _force_var(self, outputs: Outputs, graph: Graph) -> Float[Array, " A"]:
-        """γ_i ρ_i² of each atom."""
+        """Rest of the force variance of each atom: γ_i ρ_i², times h_i once."""
         levels = self.atom_levels(outputs.raw, graph)
         mixed = outputs.raw[:, 2:3] + pooled(outputs.raw[:, 3:4], graph)
-        return self.gamma(mixed, levels[None], graph)[0] * levels**2
+        return self.gamma(mixed, levels[None], graph)[0] * levels**2 / growth_in(outputs.raw, self)
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
         """γ, the common factor; in an ensemble one for each member."""

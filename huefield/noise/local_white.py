@@ -23,7 +23,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 
 from huefield.core import EnergyForcesStack, Graph, Outputs
-from huefield.noise.base import AbstractNoise, Covariance, Number, isotropic, positive_level, raw_for_level
+from huefield.noise.base import AbstractNoise, Covariance, Number, growth_in, isotropic, positive_level, raw_for_level
 from huefield.noise.pooling import pooled
 from huefield.support.config import FrozenConfig
 
@@ -61,6 +61,11 @@ class LocalWhiteNoise(AbstractNoise):
         """True: variances of the energy are summed over atoms."""
         return True
 
+    @property
+    def grows(self) -> bool:
+        """True: each atom has noise of its own."""
+        return True
+
     def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """None: nothing is differentiated."""
         return jnp.zeros((0, graph.partition.num_structures), raw.dtype)
@@ -68,9 +73,12 @@ class LocalWhiteNoise(AbstractNoise):
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """[J23] Eqs. e_obs and force_obs, with local variances."""
         partition = graph.partition
-        energy_raw, force_raw = (outputs.raw[:, :2] + pooled(outputs.raw[:, 2:], graph)).T
-        energy_level = positive_level(self.energy_offset + energy_raw, self.config.energy_floor_ev)
-        force_level = positive_level(self.force_offset + force_raw, self.config.force_floor_ev_per_angstrom)
+        energy_raw, force_raw = (outputs.raw[:, :2] + pooled(outputs.raw[:, 2:4], graph)).T
+        growth = growth_in(outputs.raw, self)
+        energy_level = growth * positive_level(self.energy_offset + energy_raw, self.config.energy_floor_ev)
+        force_level = jnp.sqrt(growth) * positive_level(
+            self.force_offset + force_raw, self.config.force_floor_ev_per_angstrom
+        )
         force_var = jnp.where(partition.atom_mask, force_level**2, 0.0)
         diagonal = isotropic(partition.sum(energy_level**2), force_var, outputs, graph)
         return Covariance(diagonal, EnergyForcesStack.empty(diagonal))

@@ -35,6 +35,8 @@ class AtomOutputs(eqx.Module):
 
     energy: Float[Array, " A"]
     raw: Float[Array, "A O"]
+    features: Float[Array, "A F"] | None = None
+    """What the outputs are computed from, if it describes the surroundings of an atom."""
 
 
 class AbstractPotential(eqx.Module):
@@ -72,7 +74,9 @@ class AbstractPotential(eqx.Module):
         """
 
 
-def differentiate(potential: AbstractPotential, levels: Levels, graph: Graph, *, strain: bool = False) -> Outputs:
+def differentiate(
+    potential: Callable[[Graph], AtomOutputs], levels: Levels, graph: Graph, *, strain: bool = False
+) -> Outputs:
     """Energies, noise levels ρ_c and the gradients of both with respect to the positions.
 
     One forward pass, one backward pass for the energy and one for each level. Structures do not interact, so the

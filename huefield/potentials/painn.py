@@ -270,7 +270,7 @@ class PaiNN(AbstractPotential):
             scalars, vectors = update(scalars + change[0], _added(vectors, change[1]))
         outputs = self.readout(scalars)
         scale, shift = elements @ self.scale_ev, elements @ self.shift_ev
-        return AtomOutputs(outputs.energy * scale + shift, outputs.raw)
+        return AtomOutputs(outputs.energy * scale + shift, outputs.raw, scalars)
 
     def serves_noise(self) -> "PaiNN":
         """The last layer of the readout that noise outputs have for themselves."""

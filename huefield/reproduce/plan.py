@@ -156,7 +156,8 @@ class MiniSize(AbstractSize):
             validate_every=self.validate_every,
             checkpoint_every=500,
         )
-        return config.model_copy(update={"seed": job.seed})
+        # Rows compare noise models, without growth of their noise, which only some of them have.
+        return config.model_copy(update={"seed": job.seed, "novelty": False})
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class PaperSize(AbstractSize):
         stages = job.row.objectives(config.stages)
         if self.dry_run:
             stages = tuple(stage.model_copy(update={"steps": 2}) for stage in stages)
-        return config.model_copy(update={"stages": stages, "seed": job.seed})
+        return config.model_copy(update={"stages": stages, "seed": job.seed, "novelty": False})
 
     def train(
         self,

@@ -91,8 +91,20 @@ def _joined(paths: list[Path]) -> Ensemble:
                 f"{path} has other energies of isolated atoms than {paths[0]} ({_text(one)} and {_text(first)}): it "
                 "was trained on other data. Give all members the same with references: {kind: given}"
             )
+    _require_same_points(paths, loaded)
     ensemble = Ensemble.from_members([one.member(m) for one in loaded for m in range(one.num_members)])
     return replace(ensemble, atom_energies=first.atom_energies, datasets=first.datasets, baseline=first.baseline)
+
+
+def _require_same_points(paths: list[Path], loaded: list[Ensemble]) -> None:
+    """Raise if noise grows with the distance to different numbers of training points."""
+    shapes = [None if one.members.novelty is None else one.members.novelty.config for one in loaded]
+    other = next((index for index, shape in enumerate(shapes) if shape != shapes[0]), None)
+    if other is not None:
+        raise HuefieldError(
+            f"{paths[other]} was trained on other data than {paths[0]}, so that its noise grows with another distance: "
+            "train the members on the same data, or with novelty: false"
+        )
 
 
 def _conflict(one: BaselineRecord | None, other: BaselineRecord | None) -> str:

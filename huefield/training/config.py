@@ -20,6 +20,7 @@ from huefield.training.stages import Stage
 from huefield.training.step import OptimiserConfig
 
 CHANGEABLE: Any = {
+    "novelty": True,
     "report_every": True,
     "checkpoint_every": True,
     "tensorboard": True,
@@ -79,6 +80,9 @@ class TrainConfig(FrozenConfig):
         "columns} for results in the files; null for none",
     )
     skip_bad: bool = Field(False, description="leave out structures for which the baseline fails")
+    novelty: bool = Field(
+        True, description="let the noise of atoms grow with their distance to the training data, if it is local noise"
+    )
     start_from: Path | None = Field(None, description="model file to start from; null for random weights")
     mesh: MeshConfig = MeshConfig()
     tensorboard: bool = Field(False, description="also write event files for TensorBoard")

@@ -34,6 +34,7 @@ from huefield.support.files import write_bytes
 from huefield.support.plain import plain, plain_fields
 from huefield.training.config import TrainConfig
 from huefield.training.mesh import first_process
+from huefield.training.novelty import with_novelty
 from huefield.training.reports import OnTrainingEvent
 from huefield.training.stages import AbstractStage
 
@@ -177,6 +178,8 @@ def conclude(
         kept = dict(zip(Candidates.files(), candidates, strict=True))
         selected = select(candidates, validation, config.stages[-1], report)
     judged = {name: part for name, part in parts.items() if name != "train"}
+    if config.novelty:
+        selected = with_novelty(selected, parts)
     scores, typical = evaluated(selected, {"validation": judged.pop("validation"), **judged})
     selected = selected.with_typical(typical)
     path = folder / MODEL

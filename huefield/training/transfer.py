@@ -63,6 +63,7 @@ def transferred(saved: Ensemble, config: ForceField.Config, members: range) -> E
         config: the architecture to train.
         members: numbers of the members to copy.
     """
+    saved = replace(saved, members=replace(saved.members, novelty=None))
     same_noise = saved.members.noise.config == config.noise
     return Ensemble.from_members(
         [saved.member(m) if same_noise else _with_new_noise(saved.member(m), config, m) for m in members]

@@ -5,16 +5,23 @@ python tests/golden/make_models.py VERSION
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from huefield import Ensemble, ForceField, save
 from huefield.baselines import BaselineRecord
+from huefield.core import Structure
 from huefield.data import toy_graph
 from huefield.model import CoherentCalibration, EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration, Tails
+from huefield.model.prediction import Prediction
+from huefield.noise.novelty import Novelty
+from huefield.testing.probes import graph_of
 
 FOLDER = Path(__file__).parent
 POTENTIAL = {"kind": "mlp", "width": 4, "depth": 1}
@@ -49,8 +56,34 @@ BASELINE = {
 }
 """Numbers are made up."""
 
+WATER = Structure(np.array([8, 1, 1], np.uint8), np.array([[0.0, 0.1, 0.0], [0.96, 0.0, 0.0], [-0.3, 0.9, 0.2]]))
+
+
+def numbers_of(prediction: Prediction) -> dict[str, list[Any]]:
+    """What a file must predict in all versions to come."""
+    names = ("energy", "forces", "energy_uncertainty", "forces_uncertainty")
+    return {name: np.asarray(getattr(prediction, name)).tolist() for name in names}
+
+
+def growing() -> Ensemble:
+    """An ensemble whose noise grows with the distance to training data, with features that are made up."""
+    potential = {"kind": "painn", "elements": ["H", "O"], "features": 4, "layers": 1, "cutoff_angstrom": 3.0}
+    config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "local"}})
+    built, rng = Ensemble.build(config, 2, key=jax.random.key(1)), np.random.default_rng(0)
+    atoms = np.repeat([1, 8], 5)
+    fitted = [Novelty.fitted(atoms, rng.normal(size=(10, 4)), atoms, rng.normal(size=(10, 4))) for _ in range(2)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fitted)
+    return replace(built, members=replace(built.members, novelty=stacked))
+
+
 if __name__ == "__main__":
     version = sys.argv[1]
+    if version == "6":
+        with jax.enable_x64(True):
+            save(growing(), FOLDER / "model-v6.safetensors")
+            numbers = numbers_of(growing().predict(graph_of([WATER], 3.0)))
+        (FOLDER / "model-v6.json").write_text(json.dumps(numbers, indent=2) + "\n")
+        sys.exit()
     with jax.enable_x64(True):
         config = {"potential": POTENTIAL, "noise": NOISES[version]}
         built = Ensemble.build(ForceField.Config.model_validate(config), 2, key=jax.random.key(1))
@@ -62,10 +95,5 @@ if __name__ == "__main__":
         graph = toy_graph([-0.7, 0.1, 0.9])
         hydrogen = eqx.tree_at(lambda g: g.atomic_numbers, graph, jnp.ones_like(graph.atomic_numbers))
         prediction = ensemble.predict(hydrogen)
-        numbers = {
-            "energy": prediction.energy.tolist(),
-            "forces": prediction.forces.tolist(),
-            "energy_uncertainty": prediction.energy_uncertainty.tolist(),
-            "forces_uncertainty": prediction.forces_uncertainty.tolist(),
-        }
+        numbers = numbers_of(prediction)
     (FOLDER / f"model-v{version}.json").write_text(json.dumps(numbers, indent=2) + "\n")

@@ -38,6 +38,8 @@ from huefield.noise import (
 from huefield.potentials import MLPPotential
 from huefield.support.config import FrozenConfig
 from huefield.support.tensorfile import format_file
+from huefield.testing.probes import graph_of
+from tests.golden.make_models import WATER
 from tests.paths import ROOT
 
 MEASURES = {
@@ -159,7 +161,7 @@ class TestRoundTrip:
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
     @pytest.mark.usefixtures("x64")
-    @pytest.mark.parametrize("version", range(1, modelfile.FORMAT_VERSION + 1))
+    @pytest.mark.parametrize("version", range(1, 6))
     def test_files_of_every_format_version_still_load(self, version: int) -> None:
         golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
@@ -173,6 +175,27 @@ class TestRoundTrip:
         np.testing.assert_allclose(prediction.forces, expected["forces"], rtol=1e-6)
         np.testing.assert_allclose(prediction.energy_uncertainty, expected["energy_uncertainty"], rtol=1e-6)
         np.testing.assert_allclose(prediction.forces_uncertainty, expected["forces_uncertainty"], rtol=1e-6)
+
+    @pytest.mark.usefixtures("x64")
+    def test_files_of_format_version_6_still_load(self) -> None:
+        golden = ROOT / "tests" / "golden" / "model-v6"
+        expected = json.loads(golden.with_suffix(".json").read_text())
+        loaded = huefield.load(golden.with_suffix(".safetensors"))
+        assert loaded.members.novelty is not None
+        prediction = loaded.predict(graph_of([WATER], 3.0))
+        for name, values in expected.items():
+            np.testing.assert_allclose(getattr(prediction, name), values, rtol=1e-6, atol=1e-12)
+
+    def test_growing_noise_is_format_version_6(self, tmp_path: Path) -> None:
+        golden = huefield.load(ROOT / "tests" / "golden" / "model-v6.safetensors")
+        huefield.save(golden, tmp_path / "model")
+        header = header_of((tmp_path / "model").read_bytes())["__metadata__"]
+        assert header["format_version"] == "6"
+        assert bits(huefield.load(tmp_path / "model")) == bits(golden)
+        damaged = {"novelty": header["novelty"].replace('"dimensions":4', '"dimensions":3')}
+        forge(tmp_path / "model", metadata=damaged)
+        with refused(tmp_path / "model", "parameter novelty.axes has shape"):
+            huefield.load(tmp_path / "model")
 
     def test_a_coherent_calibration_is_format_version_3(self, tmp_path: Path) -> None:
         calibration = CoherentCalibration(noise=2.0, spread=3.0, tails=Tails(energy=4.0, joint=6.5))

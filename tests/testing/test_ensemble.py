@@ -1,6 +1,9 @@
 """The kit for ensembles accepts those that are size-consistent and coherent, and finds those that are not."""
 
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,7 +13,9 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration, Tails
 from huefield.noise import ColoredNoise, LocalNoise, NoiseConfig
+from huefield.noise.novelty import Novelty
 from huefield.testing import check_ensemble
+from huefield.testing.probes import graph_of
 from tests.potentials.painn_cases import CONFIG, randomised
 
 BENT = np.array([[0.0, 0.0, 0.0], [0.97, 0.1, 0.0], [-0.3, 0.9, 0.2]])
@@ -39,6 +44,27 @@ def test_local_noise_passes(local: Ensemble) -> None:
 
 def test_a_coherent_calibration_passes(local: Ensemble) -> None:
     check_ensemble(local.with_calibration(COHERENT), MOLECULES)
+
+
+def test_noise_that_grows_with_the_distance_to_training_data_passes(local: Ensemble) -> None:
+    """Far from the data, where it has grown a hundredfold."""
+    grown = grown_up(local)
+    check_ensemble(grown.with_calibration(COHERENT), MOLECULES)
+    with jax.enable_x64(True):
+        graph = graph_of(MOLECULES, CONFIG.cutoff_angstrom)
+        before, after = (np.asarray(each(graph).aleatoric_variance().energy)[:2] for each in (local, grown))
+    assert np.all(after > 1e4 * before)
+
+
+def grown_up(ensemble: Ensemble) -> Ensemble:
+    """The ensemble with training data unlike the molecules."""
+    rng = np.random.default_rng(0)
+    numbers = np.repeat([1, 6, 7, 8], 40)
+    with jax.enable_x64(True):
+        data = [(rng.normal(size=(160, CONFIG.features)), rng.normal(size=(160, CONFIG.features))) for _ in range(2)]
+        members = [Novelty.fitted(numbers, train, numbers, 0.02 * valid + train) for train, valid in data]
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *members)
+    return replace(ensemble, members=replace(ensemble.members, novelty=stacked))
 
 
 def test_noise_that_vanishes_as_structures_grow_is_found() -> None:

@@ -1,0 +1,240 @@
+r"""Noise that grows with the distance to the training data.
+
+A network has features φ_i of the surroundings of each atom. Far from all surroundings that it was trained on, its
+errors are larger than its noise outputs say, which have seen no such surroundings either. The distance is that of the
+features to the nearest ones of training atoms of the same element,
+
+    d_i² = min_j |y_i − y_j|²,      y = (φ − φ̄) W,
+
+where W scales the largest principal axes of the training features to unit variance, and one factor for each element
+makes d = 1 the median distance of validation atoms: structures that are new, but like those of training. The noise
+level of an atom is multiplied by
+
+    h_i = √(1 + (d_i²/1.5)²) / c,
+
+where c is the geometric mean of the root on validation data, so that noise there stays about what it was. For unseen
+molecules, reactions and higher temperatures d is 2 to 5, and tens for bonds that are broken or compressed
+(docs/reproduction/new-structures.md).
+
+d depends on an atom's surroundings alone and smoothly: atoms far away change nothing, and a level Σ_i h_i ρ_i has a
+gradient, so that local noise stays coherent and size-consistent. The minimum is a softened one.
+"""
+
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from pydantic import Field
+from scipy.spatial import cKDTree
+
+from huefield.core import Graph
+from huefield.support.config import FrozenConfig
+
+DIMENSIONS = 16
+"""Principal axes of the features that count for distances. 8, 16 and all 32 of a network did equally well."""
+SMALLEST_VARIANCE = 1e-3
+"""Variance along an axis, relative to the largest, below which it is not scaled up further."""
+MOST_POINTS = 2048
+"""Points of an element that are kept; of more training atoms, the centres of as many clusters."""
+SAMPLED = 8
+"""Training atoms for each point from which clusters are made."""
+ROUNDS = 3
+"""Rounds of the clustering."""
+SOFTNESS = 2.0
+"""Width of the softened minimum over points, in units of the squared distance of validation atoms. With 0.2, the slope
+of d between training points near by makes force noise too large."""
+BEGINS = 1.5
+"""d² from which noise grows."""
+LARGEST_SQUARE = 1e6
+"""Bound of d², which keeps squares of noise finite in single precision."""
+SMALLEST_UNIT = 1e-2
+"""Smallest unit of distances relative to the spread of the training features: validation structures may be copies."""
+CHUNK = 1024
+"""Atoms whose distances to all points are in memory at a time."""
+
+
+class Novelty(eqx.Module):
+    """Distances to the training data of one network, and the growth of noise with them."""
+
+    class Config(FrozenConfig):
+        """Shapes of the arrays."""
+
+        kind: Literal["feature_distance"] = "feature_distance"
+        numbers: tuple[int, ...] = Field(min_length=1, description="atomic numbers of the elements")
+        points: tuple[int, ...] = Field(min_length=1, description="training points of each element")
+        features: int = Field(ge=1, description="features of an atom")
+        dimensions: int = Field(ge=1, description="axes that count for distances")
+
+        def build(self) -> "Novelty":
+            """A novelty with zeros in its arrays."""
+            elements = len(self.numbers)
+            return Novelty(
+                centres=jnp.zeros((elements, self.features)),
+                axes=jnp.zeros((elements, self.features, self.dimensions)),
+                points=jnp.zeros((sum(self.points), self.dimensions)),
+                usual=jnp.ones(()),
+                config=self,
+            )
+
+    centres: Float[Array, "Z F"]
+    """φ̄ of each element."""
+    axes: Float[Array, "Z F R"]
+    """W of each element, with the unit of distances in it."""
+    points: Float[Array, "N R"]
+    """y of training atoms, element by element."""
+    usual: Float[Array, ""]
+    """c, the geometric mean of √(1 + (d²/1.5)²) on validation data."""
+    config: Config = eqx.field(static=True)
+
+    @classmethod
+    def fitted(
+        cls,
+        numbers: Int[np.ndarray, " n"],
+        features: Float[np.ndarray, "n F"],
+        validation_numbers: Int[np.ndarray, " v"],
+        validation_features: Float[np.ndarray, "v F"],
+    ) -> "Novelty":
+        """The novelty of a network from features of training and of validation atoms, in double precision.
+
+        Args:
+            numbers: atomic numbers of training atoms.
+            features: features of training atoms.
+            validation_numbers: atomic numbers of validation atoms.
+            validation_features: features of validation atoms.
+        """
+        elements = np.unique(numbers)
+        spaces = [_Space.of(features[numbers == number]) for number in elements]
+        distances = [
+            space.distances(validation_features[validation_numbers == number])
+            for number, space in zip(elements, spaces, strict=True)
+        ]
+        known = [float(np.median(each)) for each in distances if len(each)]
+        overall = float(np.median(known)) if known else 1.0
+        least = SMALLEST_UNIT * np.sqrt(spaces[0].axes.shape[1])
+        units = [max(float(np.median(each)) if len(each) else overall, least) for each in distances]
+        config = cls.Config(
+            numbers=tuple(elements.tolist()),
+            points=tuple(len(space.points) for space in spaces),
+            features=features.shape[1],
+            dimensions=spaces[0].axes.shape[1],
+        )
+        found = cls(
+            centres=jnp.asarray(np.stack([space.centre for space in spaces])),
+            axes=jnp.asarray(np.stack([space.axes / unit for space, unit in zip(spaces, units, strict=True)])),
+            points=jnp.asarray(np.concatenate([s.points / unit for s, unit in zip(spaces, units, strict=True)])),
+            usual=jnp.asarray(1.0),
+            config=config,
+        )
+        shared = np.isin(validation_numbers, elements)
+        growth = found._growth(jnp.asarray(validation_features[shared]), jnp.asarray(validation_numbers[shared]))
+        return eqx.tree_at(lambda n: n.usual, found, jnp.exp(jnp.mean(jnp.log(growth)))) if len(growth) else found
+
+    def growth(self, features: Float[Array, "A F"], graph: Graph) -> Float[Array, " A"]:
+        """Factor h of the noise of each atom; 1 for padding atoms and for elements without points."""
+        known = jnp.any(self._of_elements(graph.atomic_numbers) > 0, axis=1)
+        return jnp.where(known, self._growth(features, graph.atomic_numbers), 1.0)
+
+    def _growth(self, features: Float[Array, "A F"], numbers: Int[Array, " A"]) -> Float[Array, " A"]:
+        squares = self.squared_distances(features, numbers)
+        bounded = squares / (1.0 + squares / LARGEST_SQUARE)
+        return jnp.sqrt(1.0 + (bounded / BEGINS) ** 2) / self.usual
+
+    def squared_distances(self, features: Float[Array, "A F"], numbers: Int[Array, " A"]) -> Float[Array, " A"]:
+        """Squared distance d² of each atom."""
+        elements = self._of_elements(numbers)
+        places = jnp.einsum("af,zfr,az->ar", features, self.axes, elements)
+        places -= jnp.einsum("zf,zfr,az->ar", self.centres, self.axes, elements)
+        number = jnp.argmax(elements, axis=1)
+        owners = jnp.asarray(np.repeat(np.arange(len(self.config.points)), self.config.points))
+        if len(places) <= CHUNK:
+            return _softened_minimum(places, number, self.points, owners)
+
+        def of_one(atom: tuple[Float[Array, " R"], Int[Array, ""]]) -> Float[Array, ""]:
+            return _softened_minimum(atom[0][None], atom[1][None], self.points, owners)[0]
+
+        return jax.lax.map(of_one, (places, number), batch_size=CHUNK)
+
+    def _of_elements(self, numbers: Int[Array, " A"]) -> Float[Array, "A Z"]:
+        """The element of each atom as a unit vector; zeros for others."""
+        return (numbers[:, None] == jnp.asarray(self.config.numbers)).astype(self.axes.dtype)
+
+
+class _Space:
+    """Scaled features of the training atoms of one element."""
+
+    def __init__(
+        self, centre: Float[np.ndarray, " F"], axes: Float[np.ndarray, "F R"], points: Float[np.ndarray, "N R"]
+    ) -> None:
+        self.centre, self.axes, self.points = centre, axes, points
+
+    @classmethod
+    def of(cls, features: Float[np.ndarray, "n F"]) -> "_Space":
+        """Principal axes, and points in them."""
+        centre = features.mean(0)
+        centred = features - centre
+        variances, axes = np.linalg.eigh(centred.T @ centred / len(features))
+        kept = slice(None, -min(DIMENSIONS, len(axes)) - 1, -1)
+        variances, axes = variances[kept], axes[:, kept]
+        largest = variances[0] if variances[0] > 0 else 1.0
+        axes = axes / np.sqrt(np.maximum(variances, SMALLEST_VARIANCE * largest))
+        return cls(centre, axes, _representatives(centred @ axes))
+
+    def distances(self, features: Float[np.ndarray, "n F"]) -> Float[np.ndarray, " n"]:
+        """Distances to the nearest point."""
+        if not len(features):
+            return np.zeros(0)
+        found, _ = cKDTree(self.points).query((features - self.centre) @ self.axes)
+        return np.asarray(found)
+
+
+def _representatives(points: Float[np.ndarray, "n R"]) -> Float[np.ndarray, "N R"]:
+    """The points, or the centres of clusters of them (Lloyd's algorithm from random points)."""
+    if len(points) <= MOST_POINTS:
+        return points
+    some = np.random.default_rng(0).permutation(points)[: SAMPLED * MOST_POINTS]
+    centres = some[:MOST_POINTS]
+    for _ in range(ROUNDS):
+        _, owner = cKDTree(centres).query(some)
+        counts = np.bincount(owner, minlength=len(centres))
+        sums = np.stack([np.bincount(owner, column, len(centres)) for column in some.T], axis=1)
+        centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
+    return centres
+
+
+@jax.custom_jvp
+def _softened_minimum(
+    places: Float[Array, "A R"], number: Int[Array, " A"], points: Float[Array, "N R"], owners: Int[Array, " N"]
+) -> Float[Array, " A"]:
+    """Σ_j w_j |y − y_j|² of each place y, over points of its element, with the weights of a softmax of −|y − y_j|².
+
+    Args:
+        places: y of the atoms.
+        number: the element of each atom.
+        points: y_j of all elements, which are constants.
+        owners: the element of each point.
+    """
+    return _with_gradient(places, number, points, owners)[0]
+
+
+@_softened_minimum.defjvp
+def _(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    value, gradient = _with_gradient(*primals)
+    return value, jnp.sum(gradient * tangents[0], axis=1)
+
+
+def _with_gradient(
+    places: Float[Array, "A R"], number: Int[Array, " A"], points: Float[Array, "N R"], owners: Int[Array, " N"]
+) -> tuple[Float[Array, " A"], Float[Array, "A R"]]:
+    """Value and gradient together: a backward pass would take the sums over all points again."""
+    squares = jnp.sum(places**2, axis=1, keepdims=True) + jnp.sum(points**2, axis=1) - 2.0 * places @ points.T
+    squares = jnp.where(number[:, None] == owners, jnp.maximum(squares, 0.0), jnp.inf)
+    nearest = jnp.min(squares, axis=1, keepdims=True)
+    above = jnp.where(jnp.isinf(squares), 0.0, squares - nearest)
+    weights = jnp.where(jnp.isinf(squares), 0.0, jnp.exp(-above / SOFTNESS))
+    weights /= jnp.sum(weights, axis=1, keepdims=True)
+    mean = jnp.sum(weights * above, axis=1, keepdims=True)
+    pulls = weights * (1.0 - (above - mean) / SOFTNESS)
+    return (nearest + mean)[:, 0], 2.0 * (places - pulls @ points)
