@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Key
 from huefield.core import EnergyForces, EnergyForcesStack, Gaussian, RigidMotions
 from huefield.core.lowrank import safe_sqrt
 from huefield.core.structure import BaselineResult
+from huefield.core.tails import interval_width
 from huefield.model.joint_calibration import AbstractJointCalibration, EnergyForcesCalibration
 from huefield.support.errors import HuefieldError
 
@@ -140,8 +141,11 @@ class Prediction(eqx.Module):
         return self.calibration.interval_widths(coverage)[1] * self.forces_uncertainty
 
     def stress_half_width(self, coverage: float) -> Float[np.ndarray, "S 3 3"]:
-        """Half-widths of intervals for stress components, with the quantiles of force components."""
-        return self.calibration.interval_widths(coverage)[1] * self.stress_uncertainty
+        """Half-widths of intervals for stress components, with quantiles of forces unless it has some of stresses."""
+        tails = self.calibration.tails
+        if tails.observed_stress is None:
+            return self.calibration.interval_widths(coverage)[1] * self.stress_uncertainty
+        return interval_width(coverage, tails.observed_stress) * self.stress_uncertainty
 
     @property
     def stress_uncertainty(self) -> Float[np.ndarray, "S 3 3"]:

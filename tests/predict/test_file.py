@@ -149,7 +149,7 @@ def test_metrics_of_a_file_are_those_of_the_model(ensemble: Ensemble, tmp_path: 
     assert read.joint_nll == pytest.approx(direct.joint_nll, rel=1e-6)
 
 
-def test_stresses_have_the_tails_of_forces(ensemble: Ensemble, folder: Path, tmp_path: Path) -> None:
+def test_stresses_have_tails_of_forces_or_their_own(ensemble: Ensemble, folder: Path, tmp_path: Path) -> None:
     model = ensemble.with_calibration(CoherentCalibration(tails=Tails(energy=3.5, forces=4.5)))
     predict_file(model, folder / "mixed.xyz", tmp_path / "out.extxyz")
     frames = ase.io.read(tmp_path / "out.extxyz", ":")
@@ -157,6 +157,10 @@ def test_stresses_have_the_tails_of_forces(ensemble: Ensemble, folder: Path, tmp
     crystal = make_batch([AseReader().convert(mixed()[1])], 3.0, [BatchShape(1, 8, 8)])
     found = model.predict(crystal.graph, stress=True)
     width = stats.t.ppf(0.95, 4.5) * np.sqrt(2.5 / 4.5)
+    np.testing.assert_allclose(found.stress_half_width(0.9), width * found.stress_uncertainty, rtol=1e-6)
+    own = model.with_calibration(CoherentCalibration(tails=Tails(forces=4.5, observed_stress=3.0)))
+    found = own.predict(crystal.graph, stress=True)
+    width = stats.t.ppf(0.95, 3.0) * np.sqrt(1 / 3)
     np.testing.assert_allclose(found.stress_half_width(0.9), width * found.stress_uncertainty, rtol=1e-6)
 
 

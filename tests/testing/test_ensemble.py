@@ -6,7 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from ase import Atoms
 
+from huefield.baselines import BaselineRecord, TbliteBaseline
 from huefield.core import Structure
 from huefield.model.calibration import IsotonicCalibration, ScaleCalibration
 from huefield.model.ensemble import Ensemble
@@ -40,6 +42,12 @@ def local() -> Ensemble:
 
 def test_local_noise_passes(local: Ensemble) -> None:
     check_ensemble(local, MOLECULES)
+
+
+def test_the_correction_of_a_baseline_is_checked(local: Ensemble) -> None:
+    """With structures of ASE."""
+    record = BaselineRecord(config=TbliteBaseline.Config(), version="", probes=())
+    check_ensemble(local.with_baseline(record), [Atoms("OHH", BENT)])
 
 
 def test_a_coherent_calibration_passes(local: Ensemble) -> None:
