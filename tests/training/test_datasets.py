@@ -136,6 +136,7 @@ def test_a_single_tag_trains_as_no_tag_to_the_last_bit(files: tuple[Path, Path],
     assert list(plain.scores) == list(tagged.scores) == ["validation", "test"]
 
 
+@pytest.mark.slow
 def test_weights_of_one_change_nothing_and_others_do(files: tuple[Path, Path], tmp_path: Path) -> None:
     found = {}
     for name, low in (("none", {}), ("one", {"weight": 1.0}), ("two", {"weight": 2.0})):

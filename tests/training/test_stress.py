@@ -109,7 +109,9 @@ STAGES: dict[str, AbstractStage] = {
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name != "joint" else name for name in STAGES]
+)
 def test_gradients_of_a_stage_are_those_of_finite_differences(name: str) -> None:
     """Along a random direction of all parameters: third derivatives of the potential, by positions and strain."""
     stage, batch, model = STAGES[name], make_batch(structures(), CUTOFF, [SHAPE]), member()
