@@ -11,10 +11,10 @@ calculator.
 """
 
 import json
+import logging
 import os
 import shlex
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +27,7 @@ from huefield.baselines.base import AbstractBaseline, BaselineError
 from huefield.core.structure import BaselineResult, Structure
 from huefield.support.errors import HuefieldError
 
+LOG = logging.getLogger("huefield")
 ENDING_SECONDS = 5.0
 """Time for a process that has closed its output to end by itself."""
 CRASHES_WITHOUT_ANSWER = 3
@@ -149,13 +150,13 @@ class ProcessBaseline(AbstractBaseline):
 
 @contextmanager
 def _saying_that_it_waits(title: str, atoms: int) -> Iterator[None]:
-    """Tell a user now and then, on standard error, that a program has not answered yet."""
+    """Tell a user now and then that a program has not answered yet."""
     answered = threading.Event()
 
     def tell() -> None:
         waited = PATIENCE_SECONDS
         while not answered.wait(waited):
-            sys.stderr.write(f"no answer of {title} for a structure of {atoms} atoms yet; end it with Ctrl-C\n")
+            LOG.warning("%s has not answered for %g s (structure with %d atoms)", title, waited, atoms)
             waited *= 2
 
     threading.Thread(target=tell, name="patience", daemon=True).start()

@@ -51,6 +51,13 @@ COHERENCE_REMARK = (
     "belong to one energy surface (the method coherent keeps them so)"
 )
 
+FOR = "intervals are for new structures of molecules, and at conditions, like those of these data"
+GROWS = f"{FOR}; for others, noise grows with the distance to the training data (docs/reproduction/new-structures.md)"
+DOES_NOT_GROW = (
+    f"{FOR}; for others expect them to be too narrow: noise of this model does not grow away from the training data, "
+    "as that of newly trained models with local noise does"
+)
+
 
 @dataclass(frozen=True)
 class CoverageChange:
@@ -211,6 +218,7 @@ def calibrate(
     kept = final.ensemble.with_typical(typical_of(final.predictions, "data of its calibration"))
     remarks = _of_both_fits(trial.remarks, final.remarks, int(fitted.sum()))
     remarks += fits_disagree(trial.ensemble.calibration, final.ensemble.calibration)
+    remarks.append(DOES_NOT_GROW if ensemble.members.novelty is None else GROWS)
     if ensemble.calibration is not None:
         remarks.append("the old calibration of the model is replaced; metrics before are without it")
     rest = before.select(~fitted), trial.predictions.select(~fitted)

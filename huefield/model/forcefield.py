@@ -130,8 +130,10 @@ class ForceField(eqx.Module):
     def _atoms(self, graph: Graph) -> AtomOutputs:
         """Outputs of the potential, with the growth of the noise as a further column of raw outputs if there is one."""
         atoms = self.potential(graph)
-        if self.novelty is None or atoms.features is None:
+        if self.novelty is None:
             return atoms
+        if atoms.features is None:
+            raise HuefieldError(f"{type(self.potential).__name__} has no features, by which its noise could grow")
         growth = self.novelty.growth(atoms.features, graph)
         return replace(atoms, raw=jnp.concatenate([atoms.raw, growth[:, None]], axis=1))
 

@@ -27,11 +27,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from pydantic import Field
+from pydantic import Field, PositiveInt, model_validator
 from scipy.spatial import cKDTree
 
 from huefield.core import Graph
 from huefield.support.config import FrozenConfig
+from huefield.support.errors import HuefieldError
 
 DIMENSIONS = 16
 """Principal axes of the features that count for distances. 8, 16 and all 32 of a network did equally well."""
@@ -52,8 +53,10 @@ LARGEST_SQUARE = 1e6
 """Bound of d², which keeps squares of noise finite in single precision."""
 SMALLEST_UNIT = 1e-2
 """Smallest unit of distances relative to the spread of the training features: validation structures may be copies."""
-CHUNK = 1024
-"""Atoms whose distances to all points are in memory at a time."""
+MOST_PAIRS = 2**23
+"""Pairs of an atom and a point in memory at a time."""
+FARTHEST = 1e8
+"""Bound of |y|, which keeps squares finite in single precision."""
 
 
 class Novelty(eqx.Module):
@@ -63,10 +66,18 @@ class Novelty(eqx.Module):
         """Shapes of the arrays."""
 
         kind: Literal["feature_distance"] = "feature_distance"
-        numbers: tuple[int, ...] = Field(min_length=1, description="atomic numbers of the elements")
-        points: tuple[int, ...] = Field(min_length=1, description="training points of each element")
-        features: int = Field(ge=1, description="features of an atom")
-        dimensions: int = Field(ge=1, description="axes that count for distances")
+        numbers: tuple[PositiveInt, ...] = Field(min_length=1, description="atomic numbers of the elements")
+        points: tuple[PositiveInt, ...] = Field(min_length=1, description="training points of each element")
+        features: int = Field(ge=1, le=10**5, description="features of an atom")
+        dimensions: int = Field(ge=1, le=10**5, description="axes that count for distances")
+
+        @model_validator(mode="after")
+        def _points_of_each_element(self) -> "Novelty.Config":
+            if len(self.numbers) != len(self.points) or sum(self.points) > 10**9:
+                raise HuefieldError(
+                    f"numbers of points {self.points} do not fit the elements {self.numbers}: give one for each"
+                )
+            return self
 
         def build(self) -> "Novelty":
             """A novelty with zeros in its arrays."""
@@ -106,7 +117,8 @@ class Novelty(eqx.Module):
             validation_features: features of validation atoms.
         """
         elements = np.unique(numbers)
-        spaces = [_Space.of(features[numbers == number]) for number in elements]
+        largest = float(features.var(0).max()) or 1.0
+        spaces = [_Space.of(features[numbers == number], largest) for number in elements]
         distances = [
             space.distances(validation_features[validation_numbers == number])
             for number, space in zip(elements, spaces, strict=True)
@@ -145,17 +157,19 @@ class Novelty(eqx.Module):
     def squared_distances(self, features: Float[Array, "A F"], numbers: Int[Array, " A"]) -> Float[Array, " A"]:
         """Squared distance d² of each atom."""
         elements = self._of_elements(numbers)
-        places = jnp.einsum("af,zfr,az->ar", features, self.axes, elements)
-        places -= jnp.einsum("zf,zfr,az->ar", self.centres, self.axes, elements)
-        number = jnp.argmax(elements, axis=1)
+        centred = features - elements @ self.centres
+        places = jnp.einsum("af,zfr,az->ar", centred, self.axes, elements, precision=jax.lax.Precision.HIGHEST)
+        places = jnp.clip(places, -FARTHEST, FARTHEST)
+        element = jnp.argmax(elements, axis=1)
         owners = jnp.asarray(np.repeat(np.arange(len(self.config.points)), self.config.points))
-        if len(places) <= CHUNK:
-            return _softened_minimum(places, number, self.points, owners)
+        chunk = max(1, MOST_PAIRS // len(self.points))
+        if len(places) <= chunk:
+            return _softened_minimum(places, element, self.points, owners)
 
         def of_one(atom: tuple[Float[Array, " R"], Int[Array, ""]]) -> Float[Array, ""]:
             return _softened_minimum(atom[0][None], atom[1][None], self.points, owners)[0]
 
-        return jax.lax.map(of_one, (places, number), batch_size=CHUNK)
+        return jax.lax.map(of_one, (places, element), batch_size=chunk)
 
     def _of_elements(self, numbers: Int[Array, " A"]) -> Float[Array, "A Z"]:
         """The element of each atom as a unit vector; zeros for others."""
@@ -171,15 +185,20 @@ class _Space:
         self.centre, self.axes, self.points = centre, axes, points
 
     @classmethod
-    def of(cls, features: Float[np.ndarray, "n F"]) -> "_Space":
-        """Principal axes, and points in them."""
+    def of(cls, features: Float[np.ndarray, "n F"], largest: float) -> "_Space":
+        """Principal axes, and points in them.
+
+        Args:
+            features: those of the atoms of the element.
+            largest: variance of features of all elements; those of one element may hardly differ.
+        """
         centre = features.mean(0)
         centred = features - centre
         variances, axes = np.linalg.eigh(centred.T @ centred / len(features))
         kept = slice(None, -min(DIMENSIONS, len(axes)) - 1, -1)
         variances, axes = variances[kept], axes[:, kept]
-        largest = variances[0] if variances[0] > 0 else 1.0
-        axes = axes / np.sqrt(np.maximum(variances, SMALLEST_VARIANCE * largest))
+        least = SMALLEST_VARIANCE * max(float(variances[0]), SMALLEST_VARIANCE * largest)
+        axes = axes / np.sqrt(np.maximum(variances, least))
         return cls(centre, axes, _representatives(centred @ axes))
 
     def distances(self, features: Float[np.ndarray, "n F"]) -> Float[np.ndarray, " n"]:
@@ -206,17 +225,17 @@ def _representatives(points: Float[np.ndarray, "n R"]) -> Float[np.ndarray, "N R
 
 @jax.custom_jvp
 def _softened_minimum(
-    places: Float[Array, "A R"], number: Int[Array, " A"], points: Float[Array, "N R"], owners: Int[Array, " N"]
+    places: Float[Array, "A R"], element: Int[Array, " A"], points: Float[Array, "N R"], owners: Int[Array, " N"]
 ) -> Float[Array, " A"]:
     """Σ_j w_j |y − y_j|² of each place y, over points of its element, with the weights of a softmax of −|y − y_j|².
 
     Args:
         places: y of the atoms.
-        number: the element of each atom.
+        element: the element of each atom.
         points: y_j of all elements, which are constants.
         owners: the element of each point.
     """
-    return _with_gradient(places, number, points, owners)[0]
+    return _with_gradient(places, element, points, owners)[0]
 
 
 @_softened_minimum.defjvp
@@ -226,11 +245,12 @@ def _(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Arr
 
 
 def _with_gradient(
-    places: Float[Array, "A R"], number: Int[Array, " A"], points: Float[Array, "N R"], owners: Int[Array, " N"]
+    places: Float[Array, "A R"], element: Int[Array, " A"], points: Float[Array, "N R"], owners: Int[Array, " N"]
 ) -> tuple[Float[Array, " A"], Float[Array, "A R"]]:
     """Value and gradient together: a backward pass would take the sums over all points again."""
-    squares = jnp.sum(places**2, axis=1, keepdims=True) + jnp.sum(points**2, axis=1) - 2.0 * places @ points.T
-    squares = jnp.where(number[:, None] == owners, jnp.maximum(squares, 0.0), jnp.inf)
+    products = jnp.matmul(places, points.T, precision=jax.lax.Precision.HIGHEST)
+    squares = jnp.sum(places**2, axis=1, keepdims=True) + jnp.sum(points**2, axis=1) - 2.0 * products
+    squares = jnp.where(element[:, None] == owners, jnp.maximum(squares, 0.0), jnp.inf)
     nearest = jnp.min(squares, axis=1, keepdims=True)
     above = jnp.where(jnp.isinf(squares), 0.0, squares - nearest)
     weights = jnp.where(jnp.isinf(squares), 0.0, jnp.exp(-above / SOFTNESS))

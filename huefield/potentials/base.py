@@ -36,7 +36,7 @@ class AtomOutputs(eqx.Module):
     energy: Float[Array, " A"]
     raw: Float[Array, "A O"]
     features: Float[Array, "A F"] | None = None
-    """What the outputs are computed from, if it describes the surroundings of an atom."""
+    """Scalar features of the last layer, which describe the surroundings of an atom; None if there are none."""
 
 
 class AbstractPotential(eqx.Module):

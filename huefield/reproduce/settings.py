@@ -11,6 +11,8 @@ from huefield.training.config import TrainConfig
 
 PLACES = {"data", "start_from"}
 """Settings that name files; results do not depend on them."""
+BEFORE = {"novelty": False}
+"""How training behaved before a setting existed, where its default is something else."""
 
 
 def settings_of(job: Job, size: AbstractSize, out: Path) -> list[dict[str, Any]]:
@@ -25,14 +27,15 @@ def _settings(config: TrainConfig) -> dict[str, Any]:
 def same_settings(kept: Any, job: Job, size: AbstractSize, out: Path) -> bool:
     """Whether a result was made with the settings that the row has now.
 
-    A setting that did not exist then counts as its default, which is how training behaved before.
+    A setting that did not exist then counts as how training behaved before: its default, unless ``BEFORE`` says else.
     """
     configs = size.configs(job, out)
     if not isinstance(kept, list) or len(kept) != len(configs):
         return False
     try:
         made = [
-            type(c).model_validate({**c.model_dump(include=PLACES), **k}) for k, c in zip(kept, configs, strict=True)
+            type(c).model_validate({**c.model_dump(include=PLACES), **BEFORE, **k})
+            for k, c in zip(kept, configs, strict=True)
         ]
     except (ValueError, TypeError):  # a setting no longer exists
         return False

@@ -100,11 +100,17 @@ def _require_same_points(paths: list[Path], loaded: list[Ensemble]) -> None:
     """Raise if noise grows with the distance to different numbers of training points."""
     shapes = [None if one.members.novelty is None else one.members.novelty.config for one in loaded]
     other = next((index for index, shape in enumerate(shapes) if shape != shapes[0]), None)
-    if other is not None:
+    if other is None:
+        return
+    if None in (shapes[0], shapes[other]):
         raise HuefieldError(
-            f"{paths[other]} was trained on other data than {paths[0]}, so that its noise grows with another distance: "
-            "train the members on the same data, or with novelty: false"
+            f"noise grows with the distance to the training data in only one of {paths[0]} and {paths[other]}: train "
+            "all members with novelty: true, or all with novelty: false"
         )
+    raise HuefieldError(
+        f"{paths[other]} was trained on other data than {paths[0]}, so that its noise grows with another distance: "
+        "train the members on the same data, or with novelty: false"
+    )
 
 
 def _conflict(one: BaselineRecord | None, other: BaselineRecord | None) -> str:

@@ -21,7 +21,9 @@ from huefield.predict.batches import batches_of
 from huefield.predict.elements import KnownElements
 
 MOST_ATOMS = 100_000
-"""Atoms of the training data, and of the validation data, whose features are computed."""
+"""Atoms of the training data, and of the validation data, whose features are computed, about."""
+FEW = 100
+"""Structures from which the usual number of atoms is estimated."""
 
 
 def with_novelty(ensemble: Ensemble, parts: Parts) -> Ensemble:
@@ -39,12 +41,12 @@ def with_novelty(ensemble: Ensemble, parts: Parts) -> Ensemble:
         others, of_others = _features(plain, KnownElements(plain).part(parts["validation"]))
         if features is None or of_others is None:
             return ensemble
-        fitted = [Novelty.fitted(numbers, *pair) for pair in _pairs(features, others, of_others)]
+        fitted = [Novelty.fitted(numbers, *given) for given in _by_member(features, others, of_others)]
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves).astype(ensemble.precision), *fitted)
     return replace(plain, members=replace(plain.members, novelty=stacked))
 
 
-def _pairs(
+def _by_member(
     features: Float[np.ndarray, "M n F"], others: Int[np.ndarray, " v"], of_others: Float[np.ndarray, "M v F"]
 ) -> Iterator[tuple[Float[np.ndarray, "n F"], Int[np.ndarray, " v"], Float[np.ndarray, "v F"]]]:
     """Features of training atoms, numbers and features of validation atoms, for each member."""
@@ -54,8 +56,9 @@ def _pairs(
 
 def _features(ensemble: Ensemble, part: Part) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, "M n F"] | None]:
     """Atomic numbers, and features of the atoms for each member; None if the potential has no features."""
-    sizes = part.block(np.arange(min(len(part), 100))).sizes
-    some = part.at_most(max(1, int(MOST_ATOMS / max(sizes.mean(), 1.0))))
+    few = part.at_most(FEW)
+    size = float(few.block(np.arange(len(few))).sizes.mean()) if len(few) else 1.0
+    some = part.at_most(max(1, int(MOST_ATOMS / size)))
     cutoff = ensemble.members.potential.atomic_config.cutoff_angstrom
     numbers, found, shapes = [np.zeros(0, int)], [], GrowingShapes()
     for block in some.blocks():

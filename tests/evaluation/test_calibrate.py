@@ -14,6 +14,7 @@ from huefield.data.dataset import Part, open_part
 from huefield.evaluation.calibrate import (
     COHERENCE_REMARK,
     CONFORMAL_REMARK,
+    DOES_NOT_GROW,
     CalibrationCheck,
     calibrate,
     calibrate_predictions,
@@ -175,7 +176,7 @@ def without(predictions: Predictions, others: Predictions) -> Predictions:
 def test_isotonic_regression_of_few_energies_is_a_factor(colored: Ensemble, part: Part) -> None:
     found = calibrate(colored, part, "isotonic")
     few = "energies: 120 errors are too few for more than a factor"
-    assert found.check.remarks == (few, COHERENCE_REMARK)
+    assert found.check.remarks == (few, DOES_NOT_GROW, COHERENCE_REMARK)
     assert found.ensemble.calibration.forces.outside == "ratio"
 
 

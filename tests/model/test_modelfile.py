@@ -161,7 +161,7 @@ class TestRoundTrip:
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
     @pytest.mark.usefixtures("x64")
-    @pytest.mark.parametrize("version", range(1, 6))
+    @pytest.mark.parametrize("version", range(1, modelfile.FORMAT_VERSION))
     def test_files_of_every_format_version_still_load(self, version: int) -> None:
         golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
@@ -192,10 +192,14 @@ class TestRoundTrip:
         header = header_of((tmp_path / "model").read_bytes())["__metadata__"]
         assert header["format_version"] == "6"
         assert bits(huefield.load(tmp_path / "model")) == bits(golden)
-        damaged = {"novelty": header["novelty"].replace('"dimensions":4', '"dimensions":3')}
-        forge(tmp_path / "model", metadata=damaged)
-        with refused(tmp_path / "model", "parameter novelty.axes has shape"):
-            huefield.load(tmp_path / "model")
+        for old, new, message in (
+            ('"dimensions":4', '"dimensions":3', "parameter novelty.axes has shape"),
+            ('"points":[5,5]', '"points":[10]', "do not fit the elements"),
+            ('"features":4', '"features":5', "its 'novelty' does not fit"),
+        ):
+            forge(tmp_path / "model", metadata={"novelty": header["novelty"].replace(old, new)})
+            with refused(tmp_path / "model", message):
+                huefield.load(tmp_path / "model")
 
     def test_a_coherent_calibration_is_format_version_3(self, tmp_path: Path) -> None:
         calibration = CoherentCalibration(noise=2.0, spread=3.0, tails=Tails(energy=4.0, joint=6.5))

@@ -72,6 +72,8 @@ def test_noise_grows_with_the_square_of_a_large_distance(fitted: Novelty) -> Non
 def test_growth_has_a_bound(fitted: Novelty) -> None:
     growth = fitted.growth(jnp.full((1, 5), 1e30), graph_with(np.array([1])))
     assert np.isfinite(growth).all()
+    single = jax.tree.map(lambda leaf: leaf.astype("float32"), fitted)
+    assert np.isfinite(single.growth(jnp.full((1, 5), 1e30, "float32"), graph_with(np.array([1])))).all()
     gradient = jax.grad(lambda x: fitted.growth(x, graph_with(np.array([1])))[0])(jnp.full((1, 5), 1e12))
     assert np.isfinite(gradient).all()
 
@@ -89,7 +91,7 @@ def test_many_atoms_are_taken_in_chunks(fitted: Novelty, monkeypatch: pytest.Mon
         return jnp.sum(fitted.growth(x, graph_with(numbers)))
 
     whole = jax.value_and_grad(total)(jnp.asarray(features))
-    monkeypatch.setattr(novelty, "CHUNK", 16)
+    monkeypatch.setattr(novelty, "MOST_PAIRS", 16 * 300)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10),
         jax.value_and_grad(total)(jnp.asarray(features)),
@@ -111,6 +113,17 @@ def test_copies_in_the_validation_data_do_not_make_everything_new() -> None:
     found = Novelty.fitted(*training, *training)
     assert np.median(distances(found, *atoms(100, seed=5))) < 200
     assert np.isfinite(found.growth(jnp.asarray(training[1]), graph_with(training[0]))).all()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-7])
+def test_an_element_with_equal_surroundings_is_not_far_from_itself(spread: float) -> None:
+    """Rounding is no variance."""
+    numbers, features = atoms(300, seed=0)
+    oxygens = 1.0 + spread * np.random.default_rng(0).normal(size=(7, 5))
+    found = Novelty.fitted(np.append(numbers, [8] * 7), np.vstack([features, oxygens]), *atoms(200, seed=1))
+    near = np.array([[1.0], [1.001]]) * np.ones((1, 5))
+    growth = np.asarray(found.growth(jnp.asarray(near), graph_with(np.array([8, 8]))))
+    assert np.all(growth < 2)
 
 
 def test_an_element_without_validation_data_takes_the_unit_of_the_others() -> None:
