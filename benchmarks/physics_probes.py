@@ -1,11 +1,11 @@
-"""Error bars of bonds and molecules that are compressed and stretched far beyond the training data.
+"""Error bars far beyond the training data: bonds and molecules compressed and stretched, fragments, random mixtures.
 
 python benchmarks/physics_probes.py --runs FOLDER [--core N]   with the folder of new_structures.py: trains or scores
 python benchmarks/physics_probes.py --draw                     prints the table of docs/reproduction/new-structures.md
 
-Model: the first of the four of the bundled data in new_structures.py, calibrated on validation data. Probes: two bonds
-of each molecule of its training data, one side moved along the bond, and the whole molecule scaled; labels are those of
-GFN2-xTB.
+Model: the first of the eight of the bundled data in new_structures.py, calibrated on validation data. Probes: two bonds
+of each molecule of its training data, one side moved along the bond, or 6 Å away, or alone; the whole molecule scaled;
+atoms of CNOH₃ at random places, no closer than a given distance. Labels are those of GFN2-xTB.
 Results go to benchmarks/results/physics-probes.json.
 """
 
@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from new_structures import bundled_model, bundled_parts
+from new_structures import calibrated, grown, opened, parts_of
 from study import HERE, run_study
+
+from huefield.core.structure import Structure
 
 RESULTS = HERE / "results" / "physics-probes.json"
 BONDS = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0)
@@ -26,6 +28,18 @@ RADII = {1: 0.31, 6: 0.76, 7: 0.71, 8: 0.66}
 """Covalent radii [Å]."""
 EVERY = 2
 """Bonds of a molecule."""
+FAR = 6.0
+"""Distance that a side of a bond is moved away [Å]."""
+CLOSEST, MIXTURES = (0.8, 1.0, 1.2), 20
+"""Closest distances of random mixtures [Å], and mixtures for each."""
+MIXTURE = np.array([6, 7, 8, 1, 1, 1], np.uint8)
+TITLES = {
+    "bond": "one bond, times",
+    "apart": "one side of a bond away (Å)",
+    "fragment": "one side of a bond alone: an atom (0) or several (1)",
+    "scale": "whole molecule, times",
+    "mixture": "random CNOH₃, closest distance (Å)",
+}
 
 
 def molecules(block: Any) -> Iterator[tuple[str, Any]]:
@@ -62,18 +76,37 @@ def probes(block: Any) -> Iterator[tuple[str, float, Any]]:
     for name, structure in molecules(block):
         bonds = cut_bonds(structure)
         for first, second, side in (bonds[index] for index in rng.permutation(len(bonds))[:EVERY]):
-            bond = structure.positions[second] - structure.positions[first]
-            for factor in BONDS:
-                positions = structure.positions.copy()
-                positions[side] += (factor - 1.0) * bond
-                yield f"bond {name} {first}-{second}", factor, replace(structure, positions=positions)
+            yield from of_bond(f"{name} {first}-{second}", structure, first, second, side)
         centre = structure.positions.mean(0)
         for factor in SCALES:
-            yield (
-                f"scale {name}",
-                factor,
-                replace(structure, positions=centre + factor * (structure.positions - centre)),
-            )
+            positions = centre + factor * (structure.positions - centre)
+            yield f"scale {name}", factor, replace(structure, positions=positions)
+    for closest in CLOSEST:
+        for number in range(MIXTURES):
+            yield f"mixture {number}", closest, Structure(MIXTURE, mixed(closest, rng))
+
+
+def of_bond(name: str, structure: Any, first: int, second: int, side: list[int]) -> Iterator[tuple[str, float, Any]]:
+    """One side moved along the bond, moved far away, and alone."""
+    bond = structure.positions[second] - structure.positions[first]
+    length = float(np.linalg.norm(bond))
+    for kind, shown, factor in (*(("bond", factor, factor) for factor in BONDS), ("apart", FAR, FAR / length)):
+        positions = structure.positions.copy()
+        positions[side] += (factor - 1.0) * bond
+        yield f"{kind} {name}", shown, replace(structure, positions=positions)
+    alone = Structure(structure.atomic_numbers[side], structure.positions[side])
+    yield f"fragment {name}", float(len(side) > 1), alone
+
+
+def mixed(closest: float, rng: np.random.Generator) -> np.ndarray:
+    """Places of the atoms of a mixture in a cube that is as small as random places allow."""
+    edge = closest
+    while True:
+        edge *= 1.01
+        positions = rng.uniform(0, edge, (len(MIXTURE), 3))
+        apart = np.linalg.norm(positions[:, None] - positions[None], axis=-1)[np.triu_indices(len(MIXTURE), 1)]
+        if apart.min() >= closest:
+            return positions
 
 
 def labelled(block: Any) -> Iterator[tuple[str, float, Any]]:
@@ -91,22 +124,15 @@ def labelled(block: Any) -> Iterator[tuple[str, float, Any]]:
 def trained(row: str, runs: Path) -> dict[str, Any]:
     """Errors and error bars by kind and factor, without and with distances to the training data."""
     from huefield.core.structure import pack
-    from huefield.data.dataset import Part
-    from huefield.evaluation.coherent import fit_predictions
     from huefield.predict import predict_part
-    from huefield.training.novelty import with_novelty
 
-    blocks = bundled_parts(0)
-    parts = {title: Part(title, block, np.arange(len(block))) for title, block in blocks.items()}
-    plain = bundled_model(0, blocks, runs)
-    plain = replace(plain, members=replace(plain.members, novelty=None))
+    plain, blocks = opened("bundled, part 00", runs)
+    parts = parts_of(blocks)
     given = list(labelled(blocks["train"]))
     block = pack([structure for *_, structure in given], np.arange(len(given)), "probes")
-    found: dict[str, Any] = {}
-    for key, model in (("without", plain), ("with", with_novelty(plain, parts))):
-        done = model.with_calibration(fit_predictions(predict_part(model, parts["validation"], key))[0])
-        found[key] = by_factor(given, predict_part(done, Part("probes", block, np.arange(len(block))), key))
-    return found
+    probed = parts_of({"probes": block})["probes"]
+    models = {"without": plain, "with": grown(plain, parts)}
+    return {key: by_factor(given, predict_part(calibrated(model, parts), probed, key)) for key, model in models.items()}
 
 
 def by_factor(given: list[tuple[str, float, Any]], predictions: Any) -> dict[str, Any]:
@@ -141,11 +167,13 @@ def by_factor(given: list[tuple[str, float, Any]], predictions: Any) -> dict[str
 def falling(curves: dict[str, dict[float, float]]) -> dict[str, float]:
     """Share of steps, away from 0.9 and 1.1, in which the largest σ of a structure falls by more than a twentieth."""
     steps: dict[str, list[bool]] = {"compressed": [], "stretched": []}
-    for curve in curves.values():
+    for name, curve in curves.items():
+        if not name.startswith(("bond", "scale")):
+            continue
         factors = sorted(curve)
         both = {"compressed": [f for f in factors[::-1] if f <= 0.9], "stretched": [f for f in factors if f >= 1.1]}
-        for name, away in both.items():
-            steps[name] += [curve[after] < 0.95 * curve[before] for before, after in pairwise(away)]
+        for direction, away in both.items():
+            steps[direction] += [curve[after] < 0.95 * curve[before] for before, after in pairwise(away)]
     return {name: float(np.mean(each)) for name, each in steps.items()}
 
 
@@ -154,7 +182,7 @@ def tables(results: dict[str, Any]) -> str:
     found = results["probes"]
     lines = ["| probe | factor | largest error (eV/Å) | largest σ, without | with | atoms within 3σ, without | with |"]
     lines.append("|---|---:|---:|---:|---:|---:|---:|")
-    for kind, title in (("bond", "one bond"), ("scale", "whole molecule")):
+    for kind, title in TITLES.items():
         for factor, row in found["without"]["rows"][kind].items():
             other = found["with"]["rows"][kind][factor]
             numbers = f"{row['error']:.2g} | {row['sigma']:.2g} | {other['sigma']:.2g}"

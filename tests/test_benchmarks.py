@@ -71,10 +71,11 @@ class TestPages:
 
     def test_tables_of_new_structures_are_up_to_date(self, benchmark_named: Program) -> None:
         page = (FOLDER.parent / "docs" / "reproduction" / "new-structures.md").read_text()
-        for name, place in (("new_structures", "new structures"), ("physics_probes", "probes")):
-            study = benchmark_named(name)
-            found = study.tables(json.loads(study.RESULTS.read_text())).partition("\n\n")[0]
-            assert f"<!-- {place} -->\n{found}\n<!-- end -->" in page, f"run python benchmarks/{name}.py --draw"
+        study, probes = benchmark_named("new_structures"), benchmark_named("physics_probes")
+        found = benchmark_named("held_out_tables").tables_of_page(json.loads(study.RESULTS.read_text()))
+        found["probes"] = probes.tables(json.loads(probes.RESULTS.read_text())).partition("\n\n")[0]
+        for place, content in found.items():
+            assert f"<!-- {place} -->\n{content}\n<!-- end -->" in page, "run new_structures.py and physics_probes.py"
 
     def test_local_and_white_noise_started_from_the_same_means(self, benchmark_named: Program) -> None:
         tables = benchmark_named("local_noise").paired_tables()

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-from huefield.core.tails import crps_terms, nll_terms, require_dof
+from huefield.core.tails import crps_terms, interval_width, nll_terms, require_dof
 from huefield.evaluation.curves import CURVE_COVERAGES, coverage_curve, reliability
 from huefield.evaluation.entries import (
     UndefinedMetricError,
@@ -108,6 +108,16 @@ def crps(error: ArrayLike, variance: ArrayLike, dof: float | None = None) -> flo
     """
     require_dof(dof)
     return defined_mean(crps_terms(*checked_pair(error, variance), dof))
+
+
+def interval_score(error: ArrayLike, variance: ArrayLike, nominal: float, dof: float | None = None) -> float:
+    """[G07] Eq. (43): mean of 2w + 2/(1 − nominal) max(|error| − w, 0), where w is the half-width of the interval.
+
+    Smaller is better: wide intervals cost their width, narrow ones the distance of errors outside of them.
+    """
+    errors, variances = checked_pair(error, variance)
+    half_widths = interval_width(nominal, dof) * np.sqrt(variances)
+    return defined_mean(2 * half_widths + 2 / (1 - nominal) * np.maximum(np.abs(errors) - half_widths, 0.0))
 
 
 def coverage(error: ArrayLike, variance: ArrayLike, nominal: float, dof: float | None = None) -> float:

@@ -56,7 +56,8 @@ class ModelFits:
 
     def _coherent(self, chosen: Bool[np.ndarray, " n"]) -> ModelFit:
         """Factors and tails of single quantities first; predictions with them show the tails of whole structures."""
-        factors, remarks = fit_predictions(self.before.select(chosen))
+        grows = self.plain.members.novelty is not None
+        factors, remarks = fit_predictions(self.before.select(chosen), grows=grows)
         factors, of_stress = with_stress(factors, self.before.select(chosen))
         factors = factors.model_copy(update={"fitted_for": self.plain.noise_kind})
         after = self._predicted(self.plain.with_calibration(factors))

@@ -12,7 +12,7 @@ from pydantic import Field, model_serializer
 
 from huefield.core import EnergyForcesStack, Gaussian, Graph, Outputs
 from huefield.noise import AbstractNoise, NoiseConfig
-from huefield.noise.base import Covariance
+from huefield.noise.base import AtomGrowth, Covariance
 from huefield.noise.novelty import Novelty
 from huefield.potentials import AbstractPotential, PotentialConfig, differentiate
 from huefield.potentials.base import AtomOutputs
@@ -128,18 +128,18 @@ class ForceField(eqx.Module):
         return eqx.tree_at(energies, outputs, nothing, is_leaf=lambda x: x is None)
 
     def _atoms(self, graph: Graph) -> AtomOutputs:
-        """Outputs of the potential, with the growth of the noise as a further column of raw outputs if there is one."""
+        """Outputs of the potential, with the growth of the noise as further columns of raw outputs if there is one."""
         atoms = self.potential(graph)
         if self.novelty is None:
             return atoms
         if atoms.features is None:
             raise HuefieldError(f"{type(self.potential).__name__} has no features, by which its noise could grow")
         growth = self.novelty.growth(atoms.features, graph)
-        return replace(atoms, raw=jnp.concatenate([atoms.raw, growth[:, None]], axis=1))
+        return replace(atoms, raw=jnp.concatenate([atoms.raw, growth], axis=1))
 
     def _levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         needed = self.noise.raw_outputs
-        if raw.shape[1] != len(needed) + (self.novelty is not None):
+        if raw.shape[1] != len(needed) + len(AtomGrowth._fields) * (self.novelty is not None):
             raise HuefieldError(
                 f"{type(self.potential).__name__} gives {raw.shape[1]} raw outputs, but {type(self.noise).__name__} "
                 f"needs {len(needed)}: {', '.join(needed)}"

@@ -1,6 +1,6 @@
 """Model files: one safetensors file with the architecture as JSON and a checksum in its header.
 
-Layout of format versions 1 to 6: a safetensors file whose metadata has
+Layout of format versions 1 to 7: a safetensors file whose metadata has
 
 =================  ==========================================================================
 ``format``         the word ``huefield-model``
@@ -12,7 +12,7 @@ Layout of format versions 1 to 6: a safetensors file whose metadata has
 ``typical``        JSON of :class:`TypicalUncertainty`; optional
 ``baseline``       JSON of :class:`BaselineRecord` for a model that corrects a baseline; from version 4 on
 ``datasets``       JSON of :class:`Datasets`, from version 5 on; ``atom_energies`` are those of the chosen one
-``novelty``        JSON of :class:`Novelty.Config`, in version 6, for noise that grows with the distance to the data
+``novelty``        JSON of :class:`Novelty.Config`, from version 6 on, for noise that grows away from the data
 ``sha256``         digest of the whole file with these 64 characters replaced by zeros
 =================  ==========================================================================
 
@@ -42,7 +42,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import AbstractJointCalibration, CoherentCalibration, JointCalibration, Tails
 from huefield.model.typical import TypicalUncertainty
-from huefield.noise.novelty import Novelty
+from huefield.noise.novelty import Growth, Novelty
 from huefield.support.checks import NotFiniteError, require_finite
 from huefield.support.config import explain
 from huefield.support.errors import HuefieldError
@@ -52,12 +52,12 @@ from huefield.support.trees import named_arrays, with_arrays
 
 T = TypeVar("T")
 FORMAT = "huefield-model"
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """The newest version that can be read. Ensembles are written as the oldest version that has everything they have, and
 with the fields of that version alone: programs that know older versions only either read a file, or ask for an upgrade.
 Calibrations need version 2. Coherent ones, tails, local noise and the size of the largest structure need version 3,
 corrections of a baseline and models or calibrations that were fitted to stresses version 4, several data sets
-version 5, and noise that grows with the distance to the training data version 6."""
+version 5, noise that grows with the distance to the training data version 6, and how it grows version 7."""
 SINCE_VERSION_3 = ("kind", "tails", "most_atoms")
 """Fields of calibrations and of typical uncertainties that older versions do not know."""
 STRAIN_REST = "log_strain_rest"
@@ -113,7 +113,8 @@ def save(ensemble: Ensemble, path: str | Path) -> None:
     if ensemble.datasets is not None:
         metadata["datasets"] = ensemble.datasets.model_dump_json()
     if member.novelty is not None:
-        metadata["novelty"] = member.novelty.config.model_dump_json()
+        unknown = {"growth"} if metadata["format_version"] == "6" else None
+        metadata["novelty"] = member.novelty.config.model_dump_json(exclude=unknown)
     tensors = {name: np.asarray(array) for name, array in named_arrays(member).items()}
     for name, array in tensors.items():
         require_finite(f"parameter {name}", array, hint="train the model again with a smaller learning rate")
@@ -129,8 +130,8 @@ def _unknown_fields(version: int) -> dict[str, Any]:
 
 def _version(ensemble: Ensemble) -> str:
     """The oldest format version that has everything the ensemble has."""
-    if ensemble.members.novelty is not None:
-        return "6"
+    if (novelty := ensemble.members.novelty) is not None:
+        return "6" if novelty.config.growth == Growth() else "7"
     if ensemble.datasets is not None:
         return "5"
     calibration = ensemble.calibration

@@ -1,7 +1,7 @@
 """The interface of a noise model: raw outputs of a potential in, a covariance diag(d) + U Uᵀ out."""
 
 from abc import abstractmethod
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -102,10 +102,21 @@ def isotropic(
     return EnergyForces(energy_var, forces, None if outputs.energy_strain is None else strain_var(graph, force_var))
 
 
-def growth_in(raw: Float[Array, "A O"], noise: AbstractNoise) -> Float[Array, " A"]:
-    """Factor h of each atom's noise (:mod:`huefield.noise.novelty`): the column after the outputs of the network."""
+class AtomGrowth(NamedTuple):
+    """Factors of the noise of each atom far from the training data (:mod:`huefield.noise.novelty`)."""
+
+    level: Float[Array, " A"]
+    """Of the noise level."""
+    rest: Float[Array, " A"]
+    """Of the rest of the force variance."""
+
+
+def growth_in(raw: Float[Array, "A O"], noise: AbstractNoise) -> AtomGrowth:
+    """Growth of the noise: the two columns after the outputs of the network, or 1 without them."""
     count = len(noise.raw_outputs)
-    return raw[:, count] if raw.shape[1] > count else jnp.ones_like(raw[:, 0])
+    if raw.shape[1] == count:
+        return AtomGrowth(jnp.ones_like(raw[:, 0]), jnp.ones_like(raw[:, 0]))
+    return AtomGrowth(raw[:, count], raw[:, count + 1])
 
 
 def over_atoms(raw: Float[Array, "A k"], partition: Partition, readout: LevelReadout) -> Float[Array, "S k"]:

@@ -13,7 +13,7 @@ as a liquid grows, σ_E per atom stays constant. In the paper's model, ρ = soft
 outputs makes all noise vanish.
 
 Levels may grow with the distance to the training data, by a factor h_i (:mod:`huefield.noise.novelty`): ρ = Σ_i h_i ρ_i
-and d = (0, γ_i h_i ρ_i²). With h_i² force noise far from the data would be too large.
+and d = (0, γ_i √h_i ρ_i²). The rest grows less than ρ², because the slope of h_i is part of the column already.
 
 The kernel of η has the curvature γ_i ρ_i²/ρ² on atom i, see :meth:`LocalNoise.inverse_lengths`.
 
@@ -82,14 +82,14 @@ class LocalNoise(AbstractNoise):
         return True
 
     def atom_levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, " A"]:
-        """ρ_i of each atom; zero for padding atoms."""
+        """ρ_i of each atom without its growth; zero for padding atoms."""
         mixed = raw[:, 0] + pooled(raw[:, 1:2], graph)[:, 0]
-        level = growth_in(raw, self) * positive_level(self.offset + mixed, self.config.floor_ev)
+        level = positive_level(self.offset + mixed, self.config.floor_ev)
         return jnp.where(graph.partition.atom_mask, level, 0.0)
 
     def levels(self, raw: Float[Array, "A O"], graph: Graph) -> Float[Array, "C S"]:
         """ρ of each structure."""
-        return graph.partition.sum(self.atom_levels(raw, graph))[None]
+        return graph.partition.sum(growth_in(raw, self).level * self.atom_levels(raw, graph))[None]
 
     def covariance(self, outputs: Outputs, graph: Graph) -> Covariance:
         """γ_i ρ_i² on the diagonal, and the column."""
@@ -102,10 +102,10 @@ class LocalNoise(AbstractNoise):
         return (self._force_var(outputs, graph) / jnp.where(level > 0, level, 1.0) ** 2)[None]
 
     def _force_var(self, outputs: Outputs, graph: Graph) -> Float[Array, " A"]:
-        """Rest of the force variance of each atom: γ_i ρ_i², times h_i once."""
+        """Rest of the force variance of each atom: γ_i ρ_i², and its growth."""
         levels = self.atom_levels(outputs.raw, graph)
         mixed = outputs.raw[:, 2:3] + pooled(outputs.raw[:, 3:4], graph)
-        return self.gamma(mixed, levels[None], graph)[0] * levels**2 / growth_in(outputs.raw, self)
+        return self.gamma(mixed, levels[None], graph)[0] * levels**2 * growth_in(outputs.raw, self).rest
 
     def watched(self) -> dict[str, Float[Array, "*n"]]:
         """γ, the common factor; in an ensemble one for each member."""

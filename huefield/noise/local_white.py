@@ -75,8 +75,8 @@ class LocalWhiteNoise(AbstractNoise):
         partition = graph.partition
         energy_raw, force_raw = (outputs.raw[:, :2] + pooled(outputs.raw[:, 2:4], graph)).T
         growth = growth_in(outputs.raw, self)
-        energy_level = growth * positive_level(self.energy_offset + energy_raw, self.config.energy_floor_ev)
-        force_level = jnp.sqrt(growth) * positive_level(
+        energy_level = growth.level * positive_level(self.energy_offset + energy_raw, self.config.energy_floor_ev)
+        force_level = jnp.sqrt(growth.level) * positive_level(
             self.force_offset + force_raw, self.config.force_floor_ev_per_angstrom
         )
         force_var = jnp.where(partition.atom_mask, force_level**2, 0.0)

@@ -8,13 +8,14 @@ features to the nearest ones of training atoms of the same element,
 
 where W scales the largest principal axes of the training features to unit variance, and one factor for each element
 makes d = 1 the median distance of validation atoms: structures that are new, but like those of training. The noise
-level of an atom is multiplied by
+level of an atom is multiplied by h_i, and the rest of the variance of its force by √h_i (:class:`Growth`, ``GROWTH``):
 
-    h_i = √(1 + (d_i²/1.5)²) / c,
+    h_i = (1 + (d_i²/4)⁴)^⅓ / c,
 
-where c is the geometric mean of the root on validation data, so that noise there stays about what it was. For unseen
-molecules, reactions and higher temperatures d is 2 to 5, and tens for bonds that are broken or compressed
-(docs/reproduction/new-structures.md).
+where c is the geometric mean of the numerator over validation atoms: noise there stays about what it was. h is flat
+among such structures and grows like d^(8/3) beyond: most of the error of the energy of a new molecule is an offset,
+which grows faster than errors of forces do. For unseen molecules, reactions and higher temperatures d is 2 to 5, and
+tens for bonds that are broken or compressed (docs/reproduction/new-structures.md).
 
 d depends on an atom's surroundings alone and smoothly: atoms far away change nothing, and a level Σ_i h_i ρ_i has a
 gradient, so that local noise stays coherent and size-consistent. The minimum is a softened one.
@@ -47,16 +48,41 @@ ROUNDS = 3
 SOFTNESS = 2.0
 """Width of the softened minimum over points, in units of the squared distance of validation atoms. With 0.2, the slope
 of d between training points near by makes force noise too large."""
-BEGINS = 1.5
-"""d² from which noise grows."""
-LARGEST_SQUARE = 1e6
-"""Bound of d², which keeps squares of noise finite in single precision."""
 SMALLEST_UNIT = 1e-2
 """Smallest unit of distances relative to the spread of the training features: validation structures may be copies."""
 MOST_PAIRS = 2**23
 """Pairs of an atom and a point in memory at a time."""
 FARTHEST = 1e8
 """Bound of |y|, which keeps squares finite in single precision."""
+
+
+class Growth(FrozenConfig):
+    """How noise grows with d²: h = (1 + (d²/begins)^sharpness)^(power/sharpness). Defaults are those of older files."""
+
+    begins: float = Field(1.5, gt=0, le=100, description="d² from which noise grows")
+    sharpness: float = Field(2.0, ge=1, le=10, description="how suddenly the growth begins")
+    power: float = Field(1.0, gt=0, le=3, description="power of d² by which noise levels grow far away")
+    rest_power: float = Field(1.0, gt=0, le=2, description="power of h by which the rest of force variances grows")
+    largest_square: float = Field(1e6, ge=100, le=1e6, description="bound of d²")
+
+    @model_validator(mode="after")
+    def _finite_in_single_precision(self) -> "Growth":
+        largest = self.largest_square / self.begins
+        if largest**self.sharpness > 1e30 or largest**self.power > 1e12:
+            raise HuefieldError(
+                f"noise that grows with the power {self.power:g} and the sharpness {self.sharpness:g} up to d² = "
+                f"{self.largest_square:g} is not finite in single precision: choose smaller values"
+            )
+        return self
+
+    def __call__(self, squares: Float[Array, " A"]) -> Float[Array, " A"]:
+        """The growth h of each d², not divided by its usual value."""
+        bounded = squares / (1.0 + squares / self.largest_square)
+        return (1.0 + (bounded / self.begins) ** self.sharpness) ** (self.power / self.sharpness)
+
+
+GROWTH = Growth(begins=4.0, sharpness=4.0, power=4 / 3, rest_power=0.5, largest_square=1e4)
+"""The growth of newly trained models, chosen on the bundled data and AcAc (docs/reproduction/new-structures.md)."""
 
 
 class Novelty(eqx.Module):
@@ -70,6 +96,7 @@ class Novelty(eqx.Module):
         points: tuple[PositiveInt, ...] = Field(min_length=1, description="training points of each element")
         features: int = Field(ge=1, le=10**5, description="features of an atom")
         dimensions: int = Field(ge=1, le=10**5, description="axes that count for distances")
+        growth: Growth = Field(Growth(), description="how noise grows with the distance")
 
         @model_validator(mode="after")
         def _points_of_each_element(self) -> "Novelty.Config":
@@ -97,7 +124,7 @@ class Novelty(eqx.Module):
     points: Float[Array, "N R"]
     """y of training atoms, element by element."""
     usual: Float[Array, ""]
-    """c, the geometric mean of √(1 + (d²/1.5)²) on validation data."""
+    """c, the geometric mean of ``config.growth`` over validation atoms."""
     config: Config = eqx.field(static=True)
 
     @classmethod
@@ -107,6 +134,7 @@ class Novelty(eqx.Module):
         features: Float[np.ndarray, "n F"],
         validation_numbers: Int[np.ndarray, " v"],
         validation_features: Float[np.ndarray, "v F"],
+        growth: Growth = GROWTH,
     ) -> "Novelty":
         """The novelty of a network from features of training and of validation atoms, in double precision.
 
@@ -115,6 +143,7 @@ class Novelty(eqx.Module):
             features: features of training atoms.
             validation_numbers: atomic numbers of validation atoms.
             validation_features: features of validation atoms.
+            growth: how noise grows with the distance.
         """
         elements = np.unique(numbers)
         largest = float(features.var(0).max()) or 1.0
@@ -132,6 +161,7 @@ class Novelty(eqx.Module):
             points=tuple(len(space.points) for space in spaces),
             features=features.shape[1],
             dimensions=spaces[0].axes.shape[1],
+            growth=growth,
         )
         found = cls(
             centres=jnp.asarray(np.stack([space.centre for space in spaces])),
@@ -141,18 +171,17 @@ class Novelty(eqx.Module):
             config=config,
         )
         shared = np.isin(validation_numbers, elements)
-        growth = found._growth(jnp.asarray(validation_features[shared]), jnp.asarray(validation_numbers[shared]))
-        return eqx.tree_at(lambda n: n.usual, found, jnp.exp(jnp.mean(jnp.log(growth)))) if len(growth) else found
+        grown = found._growth(jnp.asarray(validation_features[shared]), jnp.asarray(validation_numbers[shared]))
+        return eqx.tree_at(lambda n: n.usual, found, jnp.exp(jnp.mean(jnp.log(grown)))) if len(grown) else found
 
-    def growth(self, features: Float[Array, "A F"], graph: Graph) -> Float[Array, " A"]:
-        """Factor h of the noise of each atom; 1 for padding atoms and for elements without points."""
+    def growth(self, features: Float[Array, "A F"], graph: Graph) -> Float[Array, "A 2"]:
+        """Factors of each atom's noise level and rest of the force variance; 1 for padding and unknown elements."""
         known = jnp.any(self._of_elements(graph.atomic_numbers) > 0, axis=1)
-        return jnp.where(known, self._growth(features, graph.atomic_numbers), 1.0)
+        level = jnp.where(known, self._growth(features, graph.atomic_numbers), 1.0)
+        return jnp.stack([level, level**self.config.growth.rest_power], axis=1)
 
     def _growth(self, features: Float[Array, "A F"], numbers: Int[Array, " A"]) -> Float[Array, " A"]:
-        squares = self.squared_distances(features, numbers)
-        bounded = squares / (1.0 + squares / LARGEST_SQUARE)
-        return jnp.sqrt(1.0 + (bounded / BEGINS) ** 2) / self.usual
+        return self.config.growth(self.squared_distances(features, numbers)) / self.usual
 
     def squared_distances(self, features: Float[Array, "A F"], numbers: Int[Array, " A"]) -> Float[Array, " A"]:
         """Squared distance d² of each atom."""

@@ -186,7 +186,7 @@ def _coherent(
     ensemble: Ensemble, validation: Predictions, parts: Parts
 ) -> tuple[dict[str, Predictions], tuple[str, ...]]:
     """Predictions of the ensemble with a coherent calibration, and remarks on the fit."""
-    calibration, remarks = fit_predictions(validation)
+    calibration, remarks = fit_predictions(validation, grows=False)
     found = predictions_by_part(ensemble.with_calibration(calibration), parts, "coherent")
     tails = with_joint_tails(calibration, found["validation"]).tails
     return {name: each.with_joint_dof(tails.joint) for name, each in found.items()}, remarks

@@ -97,7 +97,7 @@ def _joined(paths: list[Path]) -> Ensemble:
 
 
 def _require_same_points(paths: list[Path], loaded: list[Ensemble]) -> None:
-    """Raise if noise grows with the distance to different numbers of training points."""
+    """Raise if noise grows with the distance to different numbers of training points, or in another way."""
     shapes = [None if one.members.novelty is None else one.members.novelty.config for one in loaded]
     other = next((index for index, shape in enumerate(shapes) if shape != shapes[0]), None)
     if other is None:
@@ -106,6 +106,12 @@ def _require_same_points(paths: list[Path], loaded: list[Ensemble]) -> None:
         raise HuefieldError(
             f"noise grows with the distance to the training data in only one of {paths[0]} and {paths[other]}: train "
             "all members with novelty: true, or all with novelty: false"
+        )
+    first, second = shapes[0], shapes[other]
+    if first is not None and second is not None and first.growth != second.growth:
+        raise HuefieldError(
+            f"noise grows in another way in {paths[other]} than in {paths[0]}: they were trained with different "
+            "versions of huefield; train the older one again"
         )
     raise HuefieldError(
         f"{paths[other]} was trained on other data than {paths[0]}, so that its noise grows with another distance: "

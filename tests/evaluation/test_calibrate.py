@@ -107,11 +107,11 @@ def test_a_coherent_calibration_is_kept_as_fitted_to_all(
     """The check is that of the fit to a half; factors, tails and quantiles of the model are those of the whole."""
     found = calibrate(colored, part)
     kept, checked = found.ensemble.calibration, found.check.calibration
-    whole, _ = fit_predictions(predictions)
+    whole, _ = fit_predictions(predictions, grows=False)
     whole = whole.model_copy(update={"fitted_for": "colored"})
     after = predict_part(colored.with_calibration(whole), part, "after")
     assert kept == with_joint_tails(whole, after)
-    half, _ = fit_predictions(without(predictions, found.check.after))
+    half, _ = fit_predictions(without(predictions, found.check.after), grows=False)
     assert checked.noise == half.noise != kept.noise
     assert found.ensemble.typical == typical_of(after, "data of its calibration")
     assert found.ensemble.typical.structures == 120

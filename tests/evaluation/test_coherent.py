@@ -152,6 +152,36 @@ def test_the_lowest_of_several_minima_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert objective(found(), parts, 200) > best.fun + 0.5
 
 
+def test_noise_that_grows_explains_the_errors_in_place_of_the_members() -> None:
+    """The factor of the members stays 1; energies alone say how large the noise is."""
+    energy, forces = both(4.0, 6.0)
+    found = fit_coherent(energy, forces, grows=True)
+    assert found.spread == 1.0
+    alone = fit_coherent(energy, None, grows=True)
+    assert (found.noise, found.tails.energy) == (alone.noise, alone.tails.energy)
+    free = fit_coherent(energy, forces)
+    assert free.spread != 1.0
+    assert found.noise > free.noise
+
+
+def test_forces_alone_are_fitted_where_noise_grows() -> None:
+    """Errors whose spread is right as predicted: the other factors are recovered."""
+    forces = both(None, 6.0)[1]
+    right = replace(forces, spread=FACTORS["spread"] * forces.spread)
+    found = fit_coherent(None, right, grows=True)
+    assert found.spread == 1.0
+    assert found.noise == pytest.approx(FACTORS["noise"], rel=0.1)
+    assert found.force_diagonal == pytest.approx(FACTORS["force_diagonal"], rel=0.1)
+
+
+def test_too_few_energies_where_noise_grows() -> None:
+    """Their factor is that of the forces, with a remark."""
+    few = replace(waters(60), has_energy=np.arange(60) < FEWEST - 1)
+    found, remarks = fit_predictions(with_parts(few), grows=True)
+    assert "energies take no part in the fit" in remarks[0]
+    assert (found.spread, found.tails.energy) == (1.0, None)
+
+
 def test_too_few_errors() -> None:
     few = drawn(FEWEST - 1, "energy_diagonal", None, size=1.0, seed=0)
     with pytest.raises(HuefieldError, match=f"{FEWEST - 1} errors of energies .* are too few .* needs {FEWEST}"):
@@ -182,7 +212,7 @@ def with_parts(block: Block, *, seed: int = 0) -> Predictions:
 def test_predictions_are_fitted_and_their_intervals_hold() -> None:
     """Predictions with the fitted factors cover as much as they say; the mean and the uncalibrated ones stay."""
     predictions = with_parts(waters(600))
-    calibration, remarks = fit_predictions(predictions)
+    calibration, remarks = fit_predictions(predictions, grows=False)
     assert remarks == ()
     calibrated = predictions.calibrated(calibration)
     observed = calibrated.observed_forces()
@@ -198,12 +228,12 @@ def test_predictions_are_fitted_and_their_intervals_hold() -> None:
 def test_too_few_energies_leave_the_forces() -> None:
     block = waters(60)
     some = replace(block, has_energy=np.arange(60) < FEWEST - 1)
-    found, remarks = fit_predictions(with_parts(some))
+    found, remarks = fit_predictions(with_parts(some), grows=False)
     assert remarks == (
         f"energies take no part in the fit: {FEWEST - 1} errors of energies with a predicted variance above zero are "
         f"too few for a calibration, which needs {FEWEST}",
     )
-    only, none = fit_predictions(with_parts(replace(block, has_energy=np.zeros(60, bool))))
+    only, none = fit_predictions(with_parts(replace(block, has_energy=np.zeros(60, bool))), grows=False)
     assert (found, ()) == (only, none)
     assert found.force_diagonal > 1.2
     assert found.tails.energy is None
@@ -211,7 +241,7 @@ def test_too_few_energies_leave_the_forces() -> None:
 
 def test_predictions_of_other_codes_have_no_parts() -> None:
     with pytest.raises(HuefieldError, match="only models of huefield give: use the method isotonic or scale"):
-        fit_predictions(predicted(waters(30), parts=False))
+        fit_predictions(predicted(waters(30), parts=False), grows=False)
 
 
 def test_predictions_without_parts_take_no_coherent_calibration() -> None:
@@ -224,7 +254,7 @@ def test_predictions_without_labels() -> None:
     block = waters(30)
     nothing = np.zeros(30, bool)
     with pytest.raises(HuefieldError, match="no energy and no force was both predicted and observed"):
-        fit_predictions(with_parts(replace(block, has_energy=nothing, has_forces=nothing)))
+        fit_predictions(with_parts(replace(block, has_energy=nothing, has_forces=nothing)), grows=False)
 
 
 @pytest.mark.parametrize(("dof", "count"), [(3.0, 2000), (10.0, 2000), (None, 2000)])

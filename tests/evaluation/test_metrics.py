@@ -18,6 +18,7 @@ from huefield.evaluation.metrics import (
     coverage,
     crps,
     ence,
+    interval_score,
     mae,
     miscalibration_area,
     nll,
@@ -135,6 +136,19 @@ def test_sharpness_crps_and_area_are_those_of_uncertainty_toolbox(pair: Pair) ->
     assert crps(*pair) == pytest.approx(uct.crps_gaussian(zero, sigma, error), rel=1e-12)
     assert miscalibration_area(*pair) == pytest.approx(uct.miscalibration_area(zero, sigma, error), rel=1e-11)
     assert gaussian_nll(*pair) == pytest.approx(uct.nll_gaussian(zero, sigma, error), rel=1e-12)
+
+
+def test_interval_score_by_hand() -> None:
+    """An interval of 90 % and σ = 2 is 6.58 wide; an error of 5 is 1.71 outside, which costs 20 times as much."""
+    half = 2 * 1.6448536269514722
+    assert interval_score([0.0], [4.0], 0.9) == pytest.approx(2 * half, rel=1e-12)
+    assert interval_score([-5.0], [4.0], 0.9) == pytest.approx(2 * half + 20 * (5 - half), rel=1e-12)
+
+
+def test_interval_score_is_smallest_for_the_true_width() -> None:
+    errors = student.rvs(5, size=100_000, random_state=0) * np.sqrt(3 / 5)
+    scores = [interval_score(errors, np.full(100_000, factor), 0.95, 5.0) for factor in (0.8, 1.0, 1.25)]
+    assert scores[1] == min(scores)
 
 
 def test_crps_by_hand() -> None:

@@ -20,7 +20,7 @@ from huefield.core import Structure
 from huefield.data import toy_graph
 from huefield.model import CoherentCalibration, EnergyForcesCalibration, IsotonicCalibration, ScaleCalibration, Tails
 from huefield.model.prediction import Prediction
-from huefield.noise.novelty import Novelty
+from huefield.noise.novelty import GROWTH, Growth, Novelty
 from huefield.testing.probes import graph_of
 
 FOLDER = Path(__file__).parent
@@ -55,6 +55,7 @@ BASELINE = {
     ],
 }
 """Numbers are made up."""
+GROWTHS = {"6": Growth(), "7": GROWTH}
 
 WATER = Structure(np.array([8, 1, 1], np.uint8), np.array([[0.0, 0.1, 0.0], [0.96, 0.0, 0.0], [-0.3, 0.9, 0.2]]))
 
@@ -65,24 +66,26 @@ def numbers_of(prediction: Prediction) -> dict[str, list[Any]]:
     return {name: np.asarray(getattr(prediction, name)).tolist() for name in names}
 
 
-def growing() -> Ensemble:
+def growing(growth: Growth) -> Ensemble:
     """An ensemble whose noise grows with the distance to training data, with features that are made up."""
     potential = {"kind": "painn", "elements": ["H", "O"], "features": 4, "layers": 1, "cutoff_angstrom": 3.0}
     config = ForceField.Config.model_validate({"potential": potential, "noise": {"kind": "local"}})
     built, rng = Ensemble.build(config, 2, key=jax.random.key(1)), np.random.default_rng(0)
     atoms = np.repeat([1, 8], 5)
-    fitted = [Novelty.fitted(atoms, rng.normal(size=(10, 4)), atoms, rng.normal(size=(10, 4))) for _ in range(2)]
+    features = rng.normal(size=(2, 2, 10, 4))
+    fitted = [Novelty.fitted(atoms, trained, atoms, others, growth) for trained, others in features]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *fitted)
     return replace(built, members=replace(built.members, novelty=stacked))
 
 
 if __name__ == "__main__":
     version = sys.argv[1]
-    if version == "6":
+    if version in GROWTHS:
         with jax.enable_x64(True):
-            save(growing(), FOLDER / "model-v6.safetensors")
-            numbers = numbers_of(growing().predict(graph_of([WATER], 3.0)))
-        (FOLDER / "model-v6.json").write_text(json.dumps(numbers, indent=2) + "\n")
+            made = growing(GROWTHS[version])
+            save(made, FOLDER / f"model-v{version}.safetensors")
+            numbers = numbers_of(made.predict(graph_of([WATER], 3.0)))
+        (FOLDER / f"model-v{version}.json").write_text(json.dumps(numbers, indent=2) + "\n")
         sys.exit()
     with jax.enable_x64(True):
         config = {"potential": POTENTIAL, "noise": NOISES[version]}

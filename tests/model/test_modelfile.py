@@ -161,7 +161,7 @@ class TestRoundTrip:
         assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
     @pytest.mark.usefixtures("x64")
-    @pytest.mark.parametrize("version", range(1, modelfile.FORMAT_VERSION))
+    @pytest.mark.parametrize("version", range(1, 6))
     def test_files_of_every_format_version_still_load(self, version: int) -> None:
         golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
@@ -177,8 +177,9 @@ class TestRoundTrip:
         np.testing.assert_allclose(prediction.forces_uncertainty, expected["forces_uncertainty"], rtol=1e-6)
 
     @pytest.mark.usefixtures("x64")
-    def test_files_of_format_version_6_still_load(self) -> None:
-        golden = ROOT / "tests" / "golden" / "model-v6"
+    @pytest.mark.parametrize("version", range(6, modelfile.FORMAT_VERSION + 1))
+    def test_files_with_growing_noise_still_load(self, version: int) -> None:
+        golden = ROOT / "tests" / "golden" / f"model-v{version}"
         expected = json.loads(golden.with_suffix(".json").read_text())
         loaded = huefield.load(golden.with_suffix(".safetensors"))
         assert loaded.members.novelty is not None
@@ -186,11 +187,13 @@ class TestRoundTrip:
         for name, values in expected.items():
             np.testing.assert_allclose(getattr(prediction, name), values, rtol=1e-6, atol=1e-12)
 
-    def test_growing_noise_is_format_version_6(self, tmp_path: Path) -> None:
-        golden = huefield.load(ROOT / "tests" / "golden" / "model-v6.safetensors")
+    @pytest.mark.parametrize("version", ["6", "7"])
+    def test_growing_noise_is_format_version_6_or_7(self, version: str, tmp_path: Path) -> None:
+        golden = huefield.load(ROOT / "tests" / "golden" / f"model-v{version}.safetensors")
         huefield.save(golden, tmp_path / "model")
         header = header_of((tmp_path / "model").read_bytes())["__metadata__"]
-        assert header["format_version"] == "6"
+        assert header["format_version"] == version
+        assert ("growth" in header["novelty"]) == (version == "7")
         assert bits(huefield.load(tmp_path / "model")) == bits(golden)
         for old, new, message in (
             ('"dimensions":4', '"dimensions":3', "parameter novelty.axes has shape"),
@@ -409,9 +412,9 @@ class TestUnknownContent:
         assert eqx.tree_equal(huefield.load(tiny), before)
 
     def test_newer_format_names_both_versions(self, tiny: Path) -> None:
-        forge(tiny, metadata={"format_version": "7", "huefield": "9.8.7"})
+        forge(tiny, metadata={"format_version": "8", "huefield": "9.8.7"})
         known = rf"\({huefield.__version__}\) can read \({modelfile.FORMAT_VERSION}\)"
-        versions = rf"format version 7 is newer than this huefield {known}"
+        versions = rf"format version 8 is newer than this huefield {known}"
         with refused(tiny, rf"{versions}; it was written by huefield 9\.8\.7: upgrade"):
             huefield.load(tiny)
 

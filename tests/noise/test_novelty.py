@@ -6,10 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from huefield.core import Graph, Partition
 from huefield.noise import novelty
-from huefield.noise.novelty import BEGINS, SOFTNESS, Novelty
+from huefield.noise.novelty import GROWTH, SOFTNESS, Growth, Novelty
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,11 @@ def fitted() -> Novelty:
         return Novelty.fitted(*atoms(300, seed=0), *atoms(200, seed=1))
 
 
+def levels(found: Novelty, numbers: np.ndarray, features: np.ndarray) -> np.ndarray:
+    """Factors of the noise levels."""
+    return np.asarray(found.growth(jnp.asarray(features), graph_with(numbers)))[:, 0]
+
+
 def distances(found: Novelty, numbers: np.ndarray, features: np.ndarray) -> np.ndarray:
     return np.sqrt(np.asarray(found.squared_distances(jnp.asarray(features), jnp.asarray(numbers))))
 
@@ -56,17 +62,37 @@ def test_distances_are_those_to_points_of_the_same_element(fitted: Novelty) -> N
 
 def test_noise_of_validation_data_stays_what_it_was_on_average(fitted: Novelty) -> None:
     numbers, features = atoms(200, seed=1)
-    growth = np.asarray(fitted.growth(jnp.asarray(features), graph_with(numbers)))
+    growth = levels(fitted, numbers, features)
     assert np.exp(np.mean(np.log(growth))) == pytest.approx(1.0, rel=1e-9)
 
 
-def test_noise_grows_with_the_square_of_a_large_distance(fitted: Novelty) -> None:
+def test_noise_is_flat_near_the_data_and_grows_with_a_power_of_large_distances() -> None:
+    near, far = np.array([0.0, 0.5, 1.0]), np.array([100.0, 200.0])
+    np.testing.assert_allclose(GROWTH(jnp.asarray(near)), 1.0, atol=2e-3)
+    grown = np.asarray(GROWTH(jnp.asarray(far)))
+    assert grown[1] / grown[0] == pytest.approx(2 ** (4 / 3), rel=0.02)
+    assert np.all(np.diff(GROWTH(jnp.linspace(0.0, 1e6, 1000))) > 0)
+
+
+def test_files_of_version_6_keep_their_growth() -> None:
+    squares = np.array([0.1, 1.5, 30.0, 1e5, 1e7])
+    expected = np.sqrt(1 + (squares / (1 + squares / 1e6) / 1.5) ** 2)
+    np.testing.assert_allclose(Growth()(jnp.asarray(squares)), expected, rtol=1e-12)
+    assert Growth().rest_power == 1.0
+
+
+def test_growth_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"power 1 and the sharpness 8 up to d² = 1e\+06 is not finite"):
+        Growth(sharpness=8.0)
+
+
+def test_growth_is_that_of_the_distances(fitted: Novelty) -> None:
     numbers, features = np.array([1, 1, 1]), np.array([[1.0], [10.0], [20.0]]) * np.ones((1, 5))
     growth = np.asarray(fitted.growth(jnp.asarray(features), graph_with(numbers)))
-    squares = distances(fitted, numbers, features) ** 2
-    np.testing.assert_allclose(growth * float(fitted.usual), np.sqrt(1 + (squares / BEGINS) ** 2), rtol=1e-2)
-    assert growth[2] / growth[1] == pytest.approx(4.0, rel=0.5)
-    assert growth[1] > 50 * growth[0]
+    expected = np.asarray(GROWTH(jnp.asarray(distances(fitted, numbers, features) ** 2))) / float(fitted.usual)
+    np.testing.assert_allclose(growth[:, 0], expected, rtol=1e-6)
+    np.testing.assert_allclose(growth[:, 1], np.sqrt(expected), rtol=1e-6)
+    assert growth[1, 0] > 50 * growth[0, 0]
 
 
 def test_growth_has_a_bound(fitted: Novelty) -> None:
@@ -74,14 +100,14 @@ def test_growth_has_a_bound(fitted: Novelty) -> None:
     assert np.isfinite(growth).all()
     single = jax.tree.map(lambda leaf: leaf.astype("float32"), fitted)
     assert np.isfinite(single.growth(jnp.full((1, 5), 1e30, "float32"), graph_with(np.array([1])))).all()
-    gradient = jax.grad(lambda x: fitted.growth(x, graph_with(np.array([1])))[0])(jnp.full((1, 5), 1e12))
+    gradient = jax.grad(lambda x: fitted.growth(x, graph_with(np.array([1])))[0, 0])(jnp.full((1, 5), 1e12))
     assert np.isfinite(gradient).all()
 
 
 def test_other_elements_and_padding_keep_their_noise(fitted: Novelty) -> None:
     growth = fitted.growth(jnp.full((3, 5), 7.0), graph_with(np.array([8, 0, 1])))
     np.testing.assert_array_equal(growth[:2], 1.0)
-    assert growth[2] > 1
+    assert np.all(growth[2] > 1)
 
 
 def test_many_atoms_are_taken_in_chunks(fitted: Novelty, monkeypatch: pytest.MonkeyPatch) -> None:

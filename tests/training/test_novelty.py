@@ -9,6 +9,8 @@ from ase import Atoms
 import huefield
 from huefield import Ensemble, HuefieldError
 from huefield.core.structure import TAG
+from huefield.model.joint_calibration import CoherentCalibration
+from huefield.noise.novelty import Growth
 from huefield.training import assemble, train
 from tests.training.helpers import config_for, waters, write_waters
 from tests.training.test_train import largest_difference
@@ -70,6 +72,25 @@ def test_a_model_that_starts_from_another_has_points_of_its_own(finished: Path, 
     found = run(path, tmp_path / "run", start_from=start)
     assert found.members.novelty is not None
     assert found.members.novelty.config.points == (42, 21)  # 70 % of thirty waters
+
+
+def test_its_calibration_leaves_the_members_as_they_are(finished: Path) -> None:
+    path = finished / "run" / "model.safetensors"
+    grown = huefield.load(path)
+    plain = replace(grown, members=replace(grown.members, novelty=None))
+    found = [huefield.calibrate(model, finished / "waters.xyz").ensemble.calibration for model in (grown, plain)]
+    assert [isinstance(each, CoherentCalibration) and each.spread == 1.0 for each in found] == [True, False]
+
+
+def test_members_whose_noise_grows_in_other_ways_are_not_assembled(finished: Path, tmp_path: Path) -> None:
+    new = huefield.load(finished / "run" / "model.safetensors")
+    novelty = new.members.novelty
+    assert novelty is not None
+    older = replace(novelty, config=novelty.config.model_copy(update={"growth": Growth()}))
+    huefield.save(replace(new, members=replace(new.members, novelty=older)), tmp_path / "older.safetensors")
+    huefield.save(new, tmp_path / "new.safetensors")
+    with pytest.raises(HuefieldError, match=r"grows in another way in .*older.safetensors than in .*train the older"):
+        assemble(tmp_path, [tmp_path / "new.safetensors", tmp_path / "older.safetensors"])
 
 
 def test_members_of_other_data_are_not_assembled(finished: Path, tmp_path: Path) -> None:
