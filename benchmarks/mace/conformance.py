@@ -88,7 +88,10 @@ def mapped(probe: Probe) -> MACE:
         scale_ev=np.ones(elements),
         shift_ev=np.zeros(elements),
         config=MACE.Config(
-            elements=("H", "C", "O"), channels=channels, radial_widths=widths, neighbours=float(probe["neighbours"])
+            elements=("H", "C", "O"),
+            channels=channels,
+            radial_widths=widths,
+            neighbours=float(probe["neighbours"]) ** 2,
         ),
     )
     return jax.tree.map(jnp.asarray, potential)

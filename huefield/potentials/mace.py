@@ -5,7 +5,7 @@ r"""MACE: messages of several neighbours at once, from products of spherical exp
 
 Each atom i has an element z_i and features h_i [C]. In each of T layers, with channels k and harmonics lm,
 
-    A_i,klm = 1/N Σ_j R_kl(r_ij) Y_lm(r⃗_ij/r_ij) Σ_k' W_kk' h_jk'      surroundings of an atom         [B22] Eq. (8)
+    A_i,klm = N^-½ Σ_j R_kl(r_ij) Y_lm(r⃗_ij/r_ij) Σ_k' W_kk' h_jk'      surroundings of an atom         [B22] Eq. (8)
     B_i,kη  = Σ_m C_η,m Π_ξ Σ_k' w_kk'l_ξ A_i,k'l_ξm_ξ                 invariant products of 1 to 3    [B22] Eq. (10)
     m_i,k   = Σ_η W_z_i,kη B_i,kη                                     message                        [B22] Eq. (11)
     h_i,k   ← Σ_k' W_kk' m_i,k' + Σ_k' W_z_i,kk' h_i,k'                update                         [B22] Eq. (12)
@@ -17,8 +17,8 @@ symbol                      code
 ==========================  ==========================================================
 h_i                         ``features`` [A, C]
 A_i,klm                     ``surroundings``, for each l a tuple over m of [A, C]
-R_kl                        ``Filters``: a network of radial functions, without constants
-N                           ``Config.neighbours``
+R_kl                        ``radial_network`` of ``Interaction.hidden`` and ``.filters``
+N, W_kk' of neighbours      ``Config.neighbours``, ``Interaction.neighbour``
 w_kk'l                      ``Interaction.mixing``
 η, C_η,m                    :func:`~huefield.potentials.spherical.invariant_products`, ``polynomial``
 W_z_i,kη                    ``Interaction.products``
@@ -26,7 +26,8 @@ W_kk', W_z_i,kk'            ``Interaction.update``, ``Interaction.residual``
 ==========================  ==========================================================
 
 Departures: the first update has a residual, too, which depends on the element alone; the radial functions include a
-constant, and they, the envelope and the last readout are those of PaiNN here.
+constant, and they, the envelope and the last readout are those of PaiNN here; sums over neighbours are divided by √N,
+not N, so that products of several are not small before training.
 
 Two things are exact and save time. Products are polynomials: for l ≤ 3 the 13 of them have 94 terms. R depends on one
 number: its slope, computed along with it, serves all derivatives with respect to positions.
@@ -121,7 +122,7 @@ class Interaction(eqx.Module):
         radial = radial_network(
             config.cutoff_angstrom, config.radial_functions, self.hidden, self.filters, pairs.distances
         )
-        theirs = pairs.neighbours.gather(self.neighbour(features) / config.neighbours)
+        theirs = pairs.neighbours.gather(self.neighbour(features) / config.neighbours**0.5)
         found = []
         for filters, angular, mix in zip(radial, pairs.angular, self.mixing, strict=True):
             summed = jnp.einsum("amk,akc->amc", angular, filters * theirs)
@@ -164,8 +165,16 @@ class MACE(AbstractAtomicPotential):
             (64, 64, 64), min_length=1, max_length=16, description="hidden units of the network of the filters"
         )
         neighbours: float = Field(
-            16.0, gt=0, le=1e6, description="typical number of neighbours, which sums are divided by"
+            16.0,
+            gt=0,
+            le=1e6,
+            description="typical number of neighbours; sums over them are divided by its square root",
         )
+
+        @property
+        def num_features(self) -> int:
+            """Features of an atom, all of which are scalars."""
+            return self.channels
 
         @property
         def products(self) -> tuple[Degrees, ...]:

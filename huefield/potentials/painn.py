@@ -191,6 +191,11 @@ class PaiNN(AbstractAtomicPotential):
         layers: int = Field(3, ge=1, le=64, description="messages, each followed by an update")
         radial_functions: int = Field(20, ge=1, le=1024, description="functions of the distance in filters")
 
+        @property
+        def num_features(self) -> int:
+            """Scalar features of an atom."""
+            return self.features
+
         def build(self, num_raw: int, *, key: Key[Array, ""]) -> "PaiNN":
             """A network with random weights and ``num_raw`` raw noise outputs."""
             self.require_elements()

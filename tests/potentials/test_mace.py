@@ -63,7 +63,7 @@ def naive(potential: MACE, structure: Structure) -> tuple[np.ndarray, np.ndarray
     h, energy = weights.embedding[kinds], np.zeros(len(structure))
     points, _ = sphere()
     for number, layer in enumerate(weights.interactions):
-        carried = h @ layer.neighbour.weight / config.neighbours
+        carried = h @ layer.neighbour.weight / np.sqrt(config.neighbours)
         density = np.zeros((len(structure), config.max_degree + 1, len(points), config.channels))
         for i, j, direction, basis in pairs:
             for matrix in layer.hidden:
