@@ -37,7 +37,7 @@ CONFIGS: dict[str, PotentialConfig] = {
         radial_functions=5,
         radial_widths=(6,),
         cutoff_angstrom=CUTOFF,
-        neighbours=4,
+        neighbours=16,
     ),
 }
 NOISE = ColoredNoise.Config(gamma="atom")

@@ -32,7 +32,7 @@ CUTOFF_ANGSTROM = 3.0
 SIZES = {"elements": ("H", "C", "O"), "radial_functions": 8, "cutoff_angstrom": CUTOFF_ANGSTROM}
 CONFIGS: dict[str, PotentialConfig] = {
     "painn": PaiNN.Config(features=16, layers=2, **SIZES),
-    "mace": MACE.Config(channels=16, radial_widths=(16, 16), neighbours=6, **SIZES),
+    "mace": MACE.Config(channels=16, radial_widths=(16, 16), neighbours=36, **SIZES),
 }
 EVERYTHING_ANGSTROM = 20.0
 """In this reach all atoms are neighbours for ever, so that the graph never has to be built again."""
