@@ -16,7 +16,7 @@ pytest: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_cpu_parall
 # One thread for each of the two test processes: oracles on busy cores are twenty times slower with more.
 pytest: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test lint types layers pytest test-slow bench-painn bench-md lock clean
+.PHONY: setup demo test lint types layers pytest test-slow bench-painn bench-mace bench-md lock clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -57,6 +57,10 @@ test-slow: $(READY)
 # PaiNN beside SchNetPack's, which gets an environment of its own; on an otherwise idle machine.
 bench-painn: $(READY)
 	$(BIN)/python benchmarks/painn
+
+# MACE beside mace-torch, which gets an environment of its own; on an otherwise idle machine.
+bench-mace: $(READY)
+	$(BIN)/python benchmarks/mace
 
 # Dynamics through ASE, beside SchNetPack's; on an otherwise idle machine.
 bench-md: $(READY)

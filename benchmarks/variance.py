@@ -136,15 +136,17 @@ def trained_mean(name: str, row: str, write_scale: float | None) -> dict[str, An
     """Train a mean: its errors."""
     import jax
 
-    from huefield.potentials import painn
+    from huefield.potentials import atomic, layers, painn
 
-    usual = painn.WRITE_SCALE
+    usual = layers.WRITE_SCALE
     jax.clear_caches()  # or the scale of an earlier mean would stay
     try:
-        painn.WRITE_SCALE = usual if write_scale is None else write_scale
+        for module in (atomic, painn):
+            vars(module)["WRITE_SCALE"] = usual if write_scale is None else write_scale
         found = trained(name, row, {}, None)
     finally:
-        painn.WRITE_SCALE = usual
+        for module in (atomic, painn):
+            vars(module)["WRITE_SCALE"] = usual
         jax.clear_caches()
     if "failed" in found and write_scale is None:
         sys.exit(found["failed"])

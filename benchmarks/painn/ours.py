@@ -1,4 +1,4 @@
-"""Times huefield's PaiNN: energies, forces, noise levels and their gradients. Prints one JSON line.
+"""Times huefield's potentials: energies, forces, noise levels and their gradients. Prints one JSON line.
 
 python benchmarks/painn/ours.py JOB [--repeats N]
 """
@@ -22,7 +22,7 @@ from huefield.core.structure import Structure  # noqa: E402
 from huefield.data.batches.batching import Batch, make_batch  # noqa: E402
 from huefield.model.ensemble import compiled_joint  # noqa: E402
 from huefield.noise import ColoredNoise, LocalNoise, VanillaNoise  # noqa: E402
-from huefield.potentials import PaiNN  # noqa: E402
+from huefield.potentials import MACE, PaiNN  # noqa: E402
 from huefield.training.stages import NLLStage, SquaredErrorStage  # noqa: E402
 from huefield.training.step import MemberState, OptimiserConfig, StepMetrics, optimiser_for, start, step  # noqa: E402
 
@@ -32,15 +32,18 @@ NOISE = {"colored": ColoredNoise.Config(gamma="atom"), "local": LocalNoise.Confi
 
 
 def config_of(job: Job) -> ForceField.Config:
-    """The size of SchNetPack's model, and a noise model."""
-    potential = PaiNN.Config(
-        elements=ELEMENTS,
-        features=job.features,
-        layers=LAYERS,
-        radial_functions=RADIAL_FUNCTIONS,
-        cutoff_angstrom=CUTOFF_ANGSTROM,
-    )
-    return ForceField.Config(potential=potential, noise=NOISE[job.noise])
+    """The size of the other side's model, and a noise model."""
+    potentials = {
+        "painn": PaiNN.Config(
+            elements=ELEMENTS,
+            features=job.features,
+            layers=LAYERS,
+            radial_functions=RADIAL_FUNCTIONS,
+            cutoff_angstrom=CUTOFF_ANGSTROM,
+        ),
+        "mace": MACE.Config(elements=ELEMENTS, channels=job.features, cutoff_angstrom=CUTOFF_ANGSTROM),
+    }
+    return ForceField.Config(potential=potentials[job.potential], noise=NOISE[job.noise])
 
 
 def batch_of(structures: list[System]) -> Batch:

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from environments import PeerUnavailableError, peer_python, variables
+from environments import SCHNETPACK, Peer, PeerUnavailableError, variables
 
 
 def worked(command: list[str], malloc: str, jax_cache: Path) -> tuple[dict[str, Any], float]:
@@ -42,12 +42,12 @@ def children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def peer_or_none() -> Path | None:
-    """SchNetPack's interpreter, or None, with a word on why."""
+def peer_or_none(peer: Peer = SCHNETPACK) -> Path | None:
+    """The other library's interpreter, or None, with a word on why."""
     try:
-        return peer_python()
+        return peer.python()
     except PeerUnavailableError as error:
-        print(f"SchNetPack is left out, and only huefield is timed: {error}", file=sys.stderr)
+        print(f"{peer.name} is left out, and only huefield is timed: {error}", file=sys.stderr)
         return None
 
 

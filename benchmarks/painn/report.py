@@ -248,7 +248,11 @@ def _compilation(found: Summaries) -> list[Check]:
 
 def title(job: Job) -> str:
     """A job in words."""
-    return f"{LABELS[job.kind]}, F={job.features}"
+    return (
+        f"{LABELS[job.kind]}, {job.features} channels"
+        if job.potential == "mace"
+        else f"{LABELS[job.kind]}, F={job.features}"
+    )
 
 
 def table(found: Summaries, promises: list[Check]) -> str:
@@ -259,14 +263,14 @@ def table(found: Summaries, promises: list[Check]) -> str:
     return "\n".join([times_table(found), *others, "", promises_table(found, promises)])
 
 
-def times_table(found: Summaries) -> str:
+def times_table(found: Summaries, shared: tuple[Job, ...] = SHARED, sides: dict[str, str] = SIDES) -> str:
     """The jobs that both sides do."""
-    columns = [(side, malloc) for side in SIDES for malloc in ("default", "tuned")]
-    names = [SIDES[side] + ", malloc tuned" * (malloc == "tuned") for side, malloc in columns]
+    columns = [(side, malloc) for side in sides for malloc in ("default", "tuned")]
+    names = [sides[side] + ", malloc tuned" * (malloc == "tuned") for side, malloc in columns]
     head = [f"| milliseconds, median (best); peak MB | {' | '.join(names)} |", "|---|---|---|---|---|"]
     rows = [
         f"| {title(job)} | " + " | ".join(_cell(found.get((job.name, *column))) for column in columns) + " |"
-        for job in SHARED
+        for job in shared
     ]
     return "\n".join([*head, *rows]) + "\n"
 
@@ -291,7 +295,7 @@ def promise(check: Check, trusted: bool) -> str:
     return f"| {check.name} | {check.value:.2f} | {text or '–'} | {verdict if text else ''} |"
 
 
-def plot(found: Summaries, path: Path) -> None:
+def plot(found: Summaries, path: Path, shared: tuple[Job, ...] = SHARED, sides: dict[str, str] = SIDES) -> None:
     """Bars of the jobs that both sides do: times, and the memory of the processes."""
     import matplotlib
 
@@ -307,16 +311,16 @@ def plot(found: Summaries, path: Path) -> None:
     }
     for number, ((side, malloc), color) in enumerate(looks.items()):
         kept = [
-            (place, s) for place, job in enumerate(SHARED) if (s := found.get((job.name, side, malloc))) is not None
+            (place, s) for place, job in enumerate(shared) if (s := found.get((job.name, side, malloc))) is not None
         ]
         places = [place + 0.2 * (number - 1.5) for place, _ in kept]
-        label = SIDES[side] + ", malloc tuned" * (malloc == "tuned")
+        label = sides[side] + ", malloc tuned" * (malloc == "tuned")
         panels[0].bar(places, [s.median_seconds * 1e3 for _, s in kept], 0.2, color=color, label=label)
         panels[0].plot(places, [s.best_seconds * 1e3 for _, s in kept], "k_", ms=9)
         panels[1].bar(places, [s.peak_mb for _, s in kept], 0.2, color=color)
     panels[0].set(yscale="log", ylabel="milliseconds (bar: median, line: best)")
     panels[1].set(ylabel="peak memory of the process [MB]")
-    panels[1].set_xticks(range(len(SHARED)), [title(job).replace(", ", "\n") for job in SHARED], fontsize=8)
+    panels[1].set_xticks(range(len(shared)), [title(job).replace(", ", "\n") for job in shared], fontsize=8)
     panels[0].legend(fontsize=8)
     figure.savefig(path, dpi=150)
     plt.close(figure)

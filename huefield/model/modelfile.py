@@ -182,7 +182,7 @@ def load(
     skeleton = eqx.filter_eval_shape(lambda: config.build(key=jax.random.key(0)))
     novelty = _entry(path, metadata, "novelty", Novelty.Config.model_validate_json)
     if novelty is not None:
-        if not skeleton.noise.grows or novelty.features != getattr(config.potential, "features", None):
+        if not skeleton.noise.grows or novelty.features != getattr(config.potential, "num_features", None):
             raise ModelFileError(f"{path}: its 'novelty' does not fit its potential and its noise model; {COPY_AGAIN}")
         skeleton = replace(skeleton, novelty=eqx.filter_eval_shape(novelty.build))
     try:

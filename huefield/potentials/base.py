@@ -29,6 +29,10 @@ class AtomicConfig(Protocol):
     def cutoff_angstrom(self) -> float:
         """Distance within which atoms are neighbours."""
 
+    @property
+    def num_features(self) -> int:
+        """Length of ``AtomOutputs.features``."""
+
 
 class AtomOutputs(eqx.Module):
     """Outputs of a potential for each atom: energy contribution [eV] and raw noise outputs."""

@@ -11,6 +11,9 @@ from huefield.core.products import times
 
 Module = TypeVar("Module", bound=eqx.Module)
 
+WRITE_SCALE = 0.1
+"""Size of the weights of layers that write into features or energies, relative to the others, before training."""
+
 
 class Linear(eqx.Module):
     """x W + b."""

@@ -34,25 +34,24 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from ase.data import atomic_numbers as number_of_symbol
-from ase.data import chemical_symbols
-from jaxtyping import Array, Float, Int, Key
-from pydantic import Field, field_validator
+from jaxtyping import Array, Float, Key
+from pydantic import Field
 
 from huefield.core import Graph, Neighbours
 from huefield.core.pairwise import sum_over_neighbours
-from huefield.core.structure import MAX_ATOMIC_NUMBER
-from huefield.potentials.base import AbstractPotential, AtomOutputs
-from huefield.potentials.layers import Linear, drawn
-from huefield.potentials.radial import distances_and_directions, radial_features
-from huefield.support.config import FrozenConfig
-from huefield.support.errors import HuefieldError
+from huefield.potentials.atomic import (
+    AbstractAtomicPotential,
+    AbstractElementsConfig,
+    Pairs,
+    Readout,
+    random_potential,
+)
+from huefield.potentials.base import AtomOutputs
+from huefield.potentials.layers import WRITE_SCALE, Linear
+from huefield.potentials.radial import radial_features
 
 NORM_SOFTENING = 1e-4
 """ε of the norm √(|V v|² + ε²), in units of features."""
-WRITE_SCALE = 0.1
-"""Size of the weights of layers that write into s and v, relative to the others, before training."""
 MANY_ELEMENTS = 8
 """From about this number of elements on, the first message is cheaper as a sum over neighbours (of 14, 64 features)."""
 
@@ -66,6 +65,13 @@ class PairFeatures(eqx.Module):
     radial: Float[Array, "A K N1"]
     directions: Float[Array, "A K 3"]
     neighbours: Neighbours
+
+    @classmethod
+    def of(cls, graph: Graph, config: "PaiNN.Config") -> "PairFeatures":
+        """The features of all pairs of a graph."""
+        pairs = Pairs.within(config.cutoff_angstrom, graph)
+        radial = radial_features(pairs.distances, config.cutoff_angstrom, config.radial_functions)
+        return cls(radial, pairs.directions, pairs.neighbours)
 
 
 class Message(eqx.Module):
@@ -174,66 +180,25 @@ class Update(eqx.Module):
         return scalars, _added(vectors, _scaled((x, y, z), self.vector(hidden)))
 
 
-class Readout(eqx.Module):
-    """From features to outputs. Raw noise outputs start at zero."""
-
-    hidden: Linear
-    energy: Linear
-    raw: Linear
-
-    @classmethod
-    def deviations(cls, features: int, num_raw: int) -> "Readout":
-        """Standard deviations of random weights of the energy; zero for noise outputs."""
-        width = max(features // 2, 1)
-        return cls(
-            Linear.deviations(features, width),
-            Linear.deviations(width, 1, scale=WRITE_SCALE),
-            Linear.deviations(width, num_raw, scale=0.0),
-        )
-
-    def __call__(self, scalars: Float[Array, "A F"]) -> AtomOutputs:
-        """Outputs of each atom."""
-        hidden = jax.nn.silu(self.hidden(scalars))
-        return AtomOutputs(self.energy(hidden)[:, 0], self.raw(hidden))
-
-
-class PaiNN(AbstractPotential):
+class PaiNN(AbstractAtomicPotential):
     """The potential: embedding, L times message and update, readout, and a scale and shift for each element."""
 
-    class Config(FrozenConfig):
+    class Config(AbstractElementsConfig):
         """Size of the network; the defaults are those of the paper's base model."""
 
         kind: Literal["painn"] = "painn"
-        elements: tuple[str, ...] = Field(
-            (), description="symbols of the elements that it is for; [] for those of the training data"
-        )
         features: int = Field(256, ge=1, le=8192, description="scalar and vector features of an atom")
         layers: int = Field(3, ge=1, le=64, description="messages, each followed by an update")
         radial_functions: int = Field(20, ge=1, le=1024, description="functions of the distance in filters")
-        cutoff_angstrom: float = Field(5.0, ge=0.5, lt=50, description="farther atoms are no neighbours")
 
-        @field_validator("elements")
-        @classmethod
-        def _known_and_sorted(cls, elements: tuple[str, ...]) -> tuple[str, ...]:
-            unknown = [e for e in elements if not number_of_symbol.get(e)]
-            if unknown:
-                raise HuefieldError(f"{unknown[0]!r} is no element; write symbols such as 'H' and 'C'")
-            return tuple(sorted(set(elements), key=lambda e: number_of_symbol[e]))
-
-        def for_elements(self, found: tuple[str, ...]) -> "PaiNN.Config":
-            """The configuration for data with these elements, which it must know if it names any."""
-            missing = [element for element in found if element not in self.elements]
-            if self.elements and missing:
-                raise HuefieldError(
-                    f"the data have {', '.join(missing)}, but the potential is for {', '.join(self.elements)}: name "
-                    "all elements, or none to take them from the data"
-                )
-            return self if self.elements else self.model_copy(update={"elements": self._known_and_sorted(found)})
+        @property
+        def num_features(self) -> int:
+            """Scalar features of an atom."""
+            return self.features
 
         def build(self, num_raw: int, *, key: Key[Array, ""]) -> "PaiNN":
             """A network with random weights and ``num_raw`` raw noise outputs."""
-            if not self.elements:
-                raise HuefieldError("a potential is built for certain elements: name them, as in elements=('H', 'C')")
+            self.require_elements()
             numbers, features, last = range(self.layers), self.features, self.layers - 1
             deviations = PaiNN(
                 embedding=jnp.ones((len(self.elements), features)),
@@ -244,21 +209,19 @@ class PaiNN(AbstractPotential):
                 shift_ev=jnp.zeros(len(self.elements)),
                 config=self,
             )
-            return eqx.tree_at(lambda p: p.scale_ev, drawn(deviations, key=key), jnp.ones(len(self.elements)))
+            return random_potential(deviations, key=key)
 
     embedding: Float[Array, "Z F"]
     messages: tuple[Message, ...]
     updates: tuple[Update, ...]
     readout: Readout
     scale_ev: Float[Array, " Z"]
-    """Energy that an output of 1 stands for, for each element."""
     shift_ev: Float[Array, " Z"]
-    """Energy of an atom at an output of 0, for each element."""
     config: Config = eqx.field(static=True)
 
     def __call__(self, graph: Graph) -> AtomOutputs:
         """Energy contributions and raw outputs of the atoms."""
-        pairs, elements = self._pairs(graph), self._one_hot(graph.atomic_numbers)
+        pairs, elements = PairFeatures.of(graph, self.config), self.one_hot(graph)
         scalars = Linear(self.embedding, None)(elements)
         zero = jnp.zeros_like(scalars)
         vectors = (zero, zero, zero)
@@ -269,48 +232,7 @@ class PaiNN(AbstractPotential):
                 change = message(scalars, vectors, pairs)
             scalars, vectors = update(scalars + change[0], _added(vectors, change[1]))
         outputs = self.readout(scalars)
-        scale, shift = elements @ self.scale_ev, elements @ self.shift_ev
-        return AtomOutputs(outputs.energy * scale + shift, outputs.raw, scalars)
-
-    def serves_noise(self) -> "PaiNN":
-        """The last layer of the readout that noise outputs have for themselves."""
-        nothing = jax.tree.map(jnp.zeros_like, eqx.filter(self, eqx.is_inexact_array))
-        return eqx.tree_at(lambda p: p.readout.raw, nothing, jax.tree.map(jnp.ones_like, nothing.readout.raw))
-
-    def with_energy_scale(self, scale_ev: float) -> "PaiNN":
-        """The same scale for each element."""
-        return eqx.tree_at(lambda p: p.scale_ev, self, jnp.full_like(self.scale_ev, scale_ev))
-
-    def require_fit(self, graph: Graph) -> None:
-        """Raise if the graph holds an element that the potential was not built for."""
-        known = [0, *(number_of_symbol[e] for e in self.config.elements)]
-        strange = np.setdiff1d(np.asarray(graph.atomic_numbers), known)
-        if strange.size:
-            names = ", ".join(chemical_symbols[z] for z in strange)
-            raise HuefieldError(
-                f"the structures contain {names}, but the potential was built for {', '.join(self.config.elements)}: "
-                "leave such structures out, or train a potential with these elements"
-            )
-
-    def _pairs(self, graph: Graph) -> PairFeatures:
-        cutoff = self.config.cutoff_angstrom
-        if graph.neighbours is not None and graph.neighbours.cutoff_angstrom < cutoff:
-            found = f"neighbours within {graph.neighbours.cutoff_angstrom:g} Å"
-            raise HuefieldError(
-                f"the graph has {found}, but the cutoff of the potential is {cutoff:g} Å: build it for this cutoff"
-            )
-        distances, directions = distances_and_directions(graph.vectors())
-        radial = radial_features(distances, cutoff, self.config.radial_functions)
-        assert graph.neighbours is not None  # noqa: S101 - graph.vectors() has raised otherwise
-        return PairFeatures(radial, directions, graph.neighbours)
-
-    def _one_hot(self, atomic_numbers: Int[Array, " A"]) -> Float[Array, "A Z"]:
-        """The element of each atom as a unit vector: zeros for padding atoms, NaN for an unknown element."""
-        numbers = np.array([number_of_symbol[e] for e in self.config.elements])
-        rows = np.full((MAX_ATOMIC_NUMBER + 1, len(numbers)), np.nan)
-        rows[0] = 0.0
-        rows[numbers] = np.eye(len(numbers))
-        return jnp.asarray(rows, self.embedding.dtype)[atomic_numbers]
+        return AtomOutputs(self.scaled(outputs.energy, elements), outputs.raw, scalars)
 
 
 def _added(first: Vectors, second: Vectors) -> Vectors:

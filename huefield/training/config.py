@@ -12,6 +12,7 @@ from huefield.data.dataset import DataConfig
 from huefield.data.references import FittedReferences, GivenReferences, ReferenceConfig
 from huefield.model.forcefield import ForceField
 from huefield.noise import LocalNoise, VanillaNoise
+from huefield.potentials.atomic import AbstractElementsConfig
 from huefield.support.config import FrozenConfig, explain
 from huefield.support.errors import HuefieldError
 from huefield.support.yamlfile import parse_yaml
@@ -19,6 +20,7 @@ from huefield.training.mesh import MeshConfig
 from huefield.training.stages import Stage
 from huefield.training.step import OptimiserConfig
 
+POTENTIAL_KIND = "model.potential.kind"
 CHANGEABLE: Any = {
     "novelty": True,
     "report_every": True,
@@ -197,9 +199,19 @@ def validated(content: Mapping[str, Any], source: str, overridden: Collection[st
 def with_overrides(content: dict[str, Any], overrides: Sequence[str] | Mapping[str, Any]) -> list[str]:
     """Set keys of a configuration, see :func:`parse_config`, and return them."""
     pairs = dict(overrides if isinstance(overrides, Mapping) else map(_parsed, overrides))
+    if POTENTIAL_KIND in pairs:
+        _forget_sizes_of_other(pairs[POTENTIAL_KIND], content)
     for path, value in pairs.items():
         _override(content, path, value)
     return list(pairs)
+
+
+def _forget_sizes_of_other(kind: Any, content: dict[str, Any]) -> None:
+    """Leave only the elements and the cutoff of a potential that is to be replaced by one of another kind."""
+    model = content.get("model")
+    old = model.get("potential") if isinstance(model, dict) else None
+    if isinstance(model, dict) and isinstance(old, dict) and old.get("kind") != kind:
+        model["potential"] = {key: value for key, value in old.items() if key in AbstractElementsConfig.model_fields}
 
 
 def _parsed(override: str) -> tuple[str, Any]:

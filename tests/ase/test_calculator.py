@@ -31,7 +31,7 @@ from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.model.typical import SHARES, PartQuantiles, TypicalUncertainty
 from huefield.noise import ColoredNoise
-from tests.potentials.painn_cases import CUTOFF, LOCAL, crystal, molecule, randomised
+from tests.potentials.cases import CUTOFF, LOCAL, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 CALIBRATION = EnergyForcesCalibration(energy=ScaleCalibration(factor=4.0), forces=ScaleCalibration(factor=0.25))

@@ -15,7 +15,7 @@ from huefield.evaluation.calibrate import calibrate
 from huefield.evaluation.pairs import EnergyPairs, drawn_pairs, energy_pairs, fit_differences
 from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
-from tests.potentials.painn_cases import randomised
+from tests.potentials.cases import randomised
 from tests.training.helpers import POTENTIAL, write_waters
 from tests.training.helpers import waters as waters_of
 

@@ -16,7 +16,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration
 from huefield.support.errors import NoPredictionError
-from tests.potentials.painn_cases import molecule, randomised
+from tests.potentials.cases import molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 pytestmark = pytest.mark.usefixtures("x64")

@@ -25,7 +25,7 @@ from huefield.model.joint_calibration import (
     Tails,
 )
 from huefield.model.modelfile import ModelFileError
-from tests.potentials.painn_cases import LOCAL, randomised
+from tests.potentials.cases import LOCAL, randomised
 from tests.training.helpers import POTENTIAL as ANY_ELEMENTS
 from tests.training.helpers import waters
 

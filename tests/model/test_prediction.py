@@ -9,7 +9,7 @@ from huefield.core.structure import Precision
 from huefield.data.batches.batching import make_batch
 from huefield.model.calibration import IsotonicCalibration
 from huefield.model.joint_calibration import EnergyForcesCalibration
-from tests.potentials.painn_cases import CUTOFF, NOISE, SHAPE, crystal, molecule, randomised
+from tests.potentials.cases import CUTOFF, NOISE, SHAPE, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 KNOTS = IsotonicCalibration(variances=(1e-3, 1.0, 1e3), calibrated=(1e-2, 0.5, 8e3))

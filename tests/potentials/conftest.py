@@ -7,7 +7,7 @@ import pytest
 
 from huefield.model.forcefield import ForceField
 from huefield.testing import cast_floats
-from tests.potentials.painn_cases import randomised, training, untrained
+from tests.potentials.cases import CONFIGS, randomised, training, untrained
 
 
 @pytest.fixture(params=["float64", "float32"])
@@ -17,11 +17,17 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+@pytest.fixture(params=CONFIGS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """All potentials of atoms."""
+    return request.param
+
+
 @pytest.fixture(params=["random", "trained"])
-def member64(request: pytest.FixtureRequest) -> ForceField:
+def member64(request: pytest.FixtureRequest, kind: str) -> ForceField:
     """In float64, whatever the test runs in."""
     with jax.enable_x64(True):
-        return randomised(untrained()) if request.param == "random" else training()[0]
+        return randomised(untrained(kind)) if request.param == "random" else training(kind)[0]
 
 
 @pytest.fixture

@@ -1,29 +1,20 @@
-"""PaiNN: elements, the first layer, a naive implementation, padding, files."""
-
-from pathlib import Path
+"""PaiNN: the first layer, a naive implementation, blocks of pairs."""
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from ase.data import atomic_numbers as number_of_symbol
-from jaxtyping import Array, PyTree
-from pydantic import ValidationError
+from jaxtyping import PyTree
 
 from huefield.core import pairwise
 from huefield.core.structure import Structure
-from huefield.model import modelfile
-from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.potentials import PaiNN, painn
-from huefield.potentials.painn import NORM_SOFTENING, Message
-from huefield.testing import cast_floats
-from tests.potentials.painn_cases import (
+from huefield.potentials.painn import NORM_SOFTENING, Message, PairFeatures
+from tests.potentials.cases import (
     CONFIG,
-    NOISE,
     SHAPE,
-    Values,
     alone,
     assert_close,
     atom,
@@ -32,59 +23,17 @@ from tests.potentials.painn_cases import (
     evaluate,
     graph_of,
     molecule,
-    moved,
+    pairs_of,
     randomised,
-    training,
+    silu,
     untrained,
     values,
 )
 
 
-def test_the_values_that_the_tests_look_at_are_not_small(member64: ForceField, x64: None) -> None:
-    """Nor so large that tolerances mean nothing."""
-    for structure in (molecule(), crystal()):
-        for name, array in zip(Values._fields, alone(member64, structure), strict=True):
-            assert 0.005 < np.abs(array).max() < 300, name
-            assert np.ptp(array) > 0 or np.size(array) == 1, name
-
-
-def test_training_has_changed_the_model() -> None:
-    losses = np.asarray(training()[1])
-    assert losses[-5:].mean() < losses[0] - 1
-    assert np.isfinite(losses).all()
-
-
-class TestElements:
-    def test_a_strange_element_is_named(self) -> None:
-        potential = untrained().potential
-        potential.require_fit(graph_of(molecule(), crystal()))
-        with pytest.raises(ValueError, match=r"contain F, S, but the potential was built for H, C, N, O: leave"):
-            potential.require_fit(graph_of(atom(16), atom(9), molecule()))
-
-    def test_a_strange_element_has_no_energy_rather_than_a_wrong_one(self, member: ForceField, precision: str) -> None:
-        dimer = Structure(np.array([6, 9], np.uint8), np.array([[0.0, 0, 0], [1.3, 0, 0]]))
-        assert np.isnan(evaluate(member, graph_of(dimer)).energy[0])
-        assert np.isnan(evaluate(member, graph_of(atom(9))).energy[0])
-
-    def test_elements_differ(self, member64: ForceField, x64: None) -> None:
-        energies = [float(alone(member64, atom(z)).energy) for z in (1, 6, 7, 8)]
-        assert np.abs(np.diff(sorted(energies))).min() > 1e-4
-
-    def test_unknown_elements_are_refused(self) -> None:
-        with pytest.raises(ValidationError, match="'Hh' is no element; write symbols such as 'H'"):
-            PaiNN.Config(elements=("H", "Hh"))
-        with pytest.raises(ValidationError, match="'X' is no element"):
-            PaiNN.Config(elements=("X",))
-        with pytest.raises(ValueError, match="name them"):
-            PaiNN.Config(elements=()).build(0, key=jax.random.key(0))
-
-    def test_elements_are_sorted_and_unique(self) -> None:
-        assert PaiNN.Config(elements=("O", "H", "C", "O")).elements == ("H", "C", "O")
-        assert PaiNN.Config(elements=("O", "H")) == PaiNN.Config(elements=("H", "O", "H"))
-
-    def test_an_unknown_key_is_refused_and_the_known_ones_are_listed(self) -> None:
-        with pytest.raises(ValidationError, match=r"(?s)feature.*elements.*features.*layers.*radial_functions.*cutoff"):
-            PaiNN.Config(elements=("H",), feature=3)  # type: ignore[call-arg]
+@pytest.fixture
+def kind() -> str:
+    return "painn"
 
 
 class TestFirstLayer:
@@ -100,7 +49,7 @@ class TestFirstLayer:
     @pytest.mark.usefixtures("x64")
     def test_the_message_from_elements_is_the_general_one(self, member64: ForceField) -> None:
         potential, graph = member64.potential, graph_of(molecule(), crystal())
-        pairs, elements = potential._pairs(graph), potential._one_hot(graph.atomic_numbers)
+        pairs, elements = PairFeatures.of(graph, CONFIG), potential.one_hot(graph)
         scalars = elements @ potential.embedding
         zero = jnp.zeros_like(scalars)
         message: Message = potential.messages[0]
@@ -140,30 +89,11 @@ class TestFirstLayer:
 def naive(potential: PaiNN, structure: Structure) -> tuple[np.ndarray, np.ndarray]:
     """Energies and raw outputs of the atoms, [S21] Eqs. (7) to (10) pair by pair."""
 
-    def silu(x: np.ndarray) -> np.ndarray:
-        return x / (1 + np.exp(-x))
-
     def linear(layer: PyTree, x: np.ndarray) -> np.ndarray:
         return x @ np.asarray(layer.weight) + (0 if layer.bias is None else np.asarray(layer.bias))
 
     config, count = potential.config, len(structure)
-    cutoff, kinds = config.cutoff_angstrom, [config.elements.index(_symbol(z)) for z in structure.atomic_numbers]
-    reach = range(-3, 4) if structure.pbc.any() else range(1)
-    images = [np.array(n) @ structure.cell for n in np.stack(np.meshgrid(reach, reach, reach), -1).reshape(-1, 3)]
-    pairs = []
-    for i in range(count):
-        for j in range(count):
-            for image in images:
-                vector = structure.positions[j] + image - structure.positions[i]
-                r = np.sqrt(vector @ vector)
-                if (i != j or image.any()) and r < cutoff:
-                    x = r / cutoff
-                    sines = [
-                        np.sqrt(2 / cutoff) * np.sin(n * np.pi * x) / r for n in range(1, config.radial_functions + 1)
-                    ]
-                    basis = np.array([*sines, 1.0]) * (1 - 10 * x**3 + 15 * x**4 - 6 * x**5)
-                    pairs.append((i, j, vector / r, basis))
-
+    kinds, pairs = pairs_of(structure, config)
     s = np.array([np.asarray(potential.embedding)[z] for z in kinds])
     v = np.zeros((count, 3, config.features))
     for message, update in zip(potential.messages, potential.updates, strict=True):
@@ -190,8 +120,12 @@ def naive(potential: PaiNN, structure: Structure) -> tuple[np.ndarray, np.ndarra
     return linear(read.energy, hidden)[:, 0] * scale + shift, linear(read.raw, hidden)
 
 
-def _symbol(number: int) -> str:
-    return next(symbol for symbol, z in number_of_symbol.items() if z == number)
+@pytest.mark.usefixtures("x64")
+def test_blocks_do_not_change_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    member, graph = randomised(untrained()), graph_of(molecule(), crystal())
+    whole = evaluate(member, graph)
+    monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 5 * SHAPE.slots)
+    assert_close(eqx.filter_jit(lambda m, g: values(m, g))(member, graph), whole, 1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -202,69 +136,3 @@ def test_outputs_are_those_of_a_naive_implementation(member64: ForceField, struc
     per_atom = atom_energies(member64, graph_of(structure))[: len(structure)]
     for one, other in ((per_atom, energy), (got.raw, raw)):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * max(1.0, np.abs(other).max()))
-
-
-@pytest.mark.usefixtures("x64")
-def test_blocks_do_not_change_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    member, graph = randomised(untrained()), graph_of(molecule(), crystal())
-    whole = evaluate(member, graph)
-    monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 5 * SHAPE.slots)
-    assert_close(eqx.filter_jit(lambda m, g: values(m, g))(member, graph), whole, 1e-12)
-
-
-@pytest.mark.parametrize("order", [0, 1, 2])
-def test_atom_outputs_are_differentiated_without_a_scatter(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is left are the sums over the atoms of a structure, outside of the potential."""
-    monkeypatch.setattr(pairwise, "BLOCK_SLOTS", 5 * SHAPE.slots)
-    graph = graph_of(molecule(), crystal())
-    potential, static = eqx.partition(cast_floats(untrained().potential, "float32"), eqx.is_inexact_array)
-
-    def scalar(weights: PyTree, positions: Array) -> Array:
-        atoms = eqx.combine(weights, static)(moved(graph, positions))
-        return jnp.sum(atoms.energy**2) + jnp.sum(atoms.raw**2)
-
-    def of_gradient(weights: PyTree, positions: Array) -> Array:
-        return jnp.sum(jax.grad(scalar, argnums=1)(weights, positions) ** 2)
-
-    function = (scalar, jax.grad(scalar, argnums=(0, 1)), jax.grad(of_gradient, argnums=(0, 1)))[order]
-    traced = jax.jit(function).trace(potential, graph.positions)
-    assert "scan" in str(traced.jaxpr)
-    assert "scatter" not in str(traced.jaxpr)
-    assert "scatter" not in traced.lower().as_text()
-
-
-def test_before_training_there_is_no_noise(precision: str) -> None:
-    potential = CONFIG.build(3, key=jax.random.key(2))
-    atoms = eqx.filter_jit(potential)(graph_of(molecule(), crystal()))
-    assert atoms.raw.shape == (SHAPE.atoms, 3)
-    assert atoms.energy.dtype == atoms.raw.dtype == precision
-    np.testing.assert_array_equal(atoms.raw, 0)
-    assert np.abs(atoms.energy[:9]).min() > 0
-
-
-def ensemble() -> Ensemble:
-    """Two random members."""
-    config = ForceField.Config(potential=CONFIG, noise=NOISE)
-    return Ensemble.from_members([randomised(config.build(key=jax.random.key(m)), m) for m in range(2)])
-
-
-def test_a_model_file_keeps_the_predictions(tmp_path: Path) -> None:
-    model, graph = ensemble(), graph_of(molecule(), crystal())
-    modelfile.save(model, tmp_path / "model.huefield")
-    loaded = modelfile.load(tmp_path / "model.huefield")
-    assert loaded.members.potential.config == CONFIG
-    before, after = model.predict(graph), loaded.predict(graph)
-    assert np.abs(before.energy[:2]).min() > 1e-3
-    for one, other in zip(jax.tree.leaves(after), jax.tree.leaves(before), strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.usefixtures("x64")
-def test_members_side_by_side_are_those_one_after_the_other() -> None:
-    members, graph = [randomised(untrained(), seed) for seed in range(2)], graph_of(molecule(), crystal())
-    stacked = Ensemble.from_members(members).members
-    together = eqx.filter_jit(eqx.filter_vmap(values, in_axes=(eqx.if_array(0), None)))(stacked, graph)
-    singles = [evaluate(member, graph) for member in members]
-    assert abs(singles[0].energy[0] - singles[1].energy[0]) > 1e-2
-    for index, single in enumerate(singles):
-        assert_close(Values(*(array[index] for array in together)), single, 1e-10)

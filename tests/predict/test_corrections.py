@@ -30,7 +30,7 @@ from huefield.model.forcefield import ForceField
 from huefield.predict import predict_part, read_predictions, with_results
 from huefield.predict.file import predict_file
 from tests.baselines.molecules import atoms_of, copper, emt, shaken
-from tests.potentials.painn_cases import randomised
+from tests.potentials.cases import randomised
 from tests.training.helpers import POTENTIAL
 
 ELEMENTS = ("H", "C", "N", "O", "Cu")

@@ -13,7 +13,7 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.forcefield import ForceField
 from huefield.predict.evaluator import Evaluator
 from huefield.support.errors import HuefieldError, NoPredictionError
-from tests.potentials.painn_cases import NOISE, crystal, molecule, randomised
+from tests.potentials.cases import NOISE, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 

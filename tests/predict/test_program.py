@@ -19,7 +19,7 @@ from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import EnergyForcesCalibration
 from huefield.predict import predict_blocks
 from huefield.predict.evaluator import Evaluator
-from tests.potentials.painn_cases import CUTOFF, LOCAL, crystal, molecule, randomised
+from tests.potentials.cases import CUTOFF, LOCAL, crystal, molecule, randomised
 from tests.training.helpers import POTENTIAL
 
 ISOLATED = {1: -13.6, 6: -1029.0, 7: -1485.0, 8: -2041.0}

@@ -18,7 +18,7 @@ from huefield.noise import ColoredNoise, LocalNoise, NoiseConfig
 from huefield.noise.novelty import Novelty
 from huefield.testing import check_ensemble
 from huefield.testing.probes import graph_of
-from tests.potentials.painn_cases import CONFIG, randomised
+from tests.potentials.cases import CONFIG, randomised
 
 BENT = np.array([[0.0, 0.0, 0.0], [0.97, 0.1, 0.0], [-0.3, 0.9, 0.2]])
 MOLECULES = [Structure(np.array(numbers, np.uint8), BENT) for numbers in ([8, 1, 1], [6, 7, 1])]

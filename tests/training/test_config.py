@@ -45,7 +45,7 @@ def unbounded(model: type[BaseModel], place: str) -> Iterator[str]:
     """Settings that take any large number. Floats must be finite anyway; counts need a bound of their own."""
     for name, field in model.model_fields.items():
         found = re.findall(r"\b(?:int|float)\b", str(field.annotation)) if field.annotation else []
-        metadata = str(field.metadata)
+        metadata = f"{field.metadata} {field.annotation}"
         if found and "Le(" not in metadata and "Lt(" not in metadata and name not in FREE:
             yield place + name
         for inner in models_in(field.annotation):

@@ -36,7 +36,7 @@ from huefield.model.forcefield import ForceField
 from huefield.model.joint_calibration import CoherentCalibration, EnergyForcesCalibration, Tails
 from huefield.support.files import FolderInUseError, alone_in
 from tests.pictures import require_readable
-from tests.potentials.painn_cases import LOCAL, molecule, randomised
+from tests.potentials.cases import LOCAL, molecule, randomised
 from tests.training.helpers import POTENTIAL
 from tests.training.jobs import ROOT, until
 

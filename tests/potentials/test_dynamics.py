@@ -1,4 +1,4 @@
-"""Energy conservation: ten picoseconds of a molecule with a briefly trained PaiNN.
+"""Energy conservation: ten picoseconds of a molecule with briefly trained potentials.
 
 Trained in float32. The dynamics run in float64, so that what is seen is the potential and the integrator, not rounding.
 """
@@ -21,19 +21,25 @@ from huefield.core.structure import Block, Structure
 from huefield.data.batches.batching import Batch, make_batch
 from huefield.data.bundled.sets import load_bundled
 from huefield.noise import VanillaNoise
-from huefield.potentials import PaiNN, differentiate
+from huefield.potentials import MACE, AbstractPotential, PaiNN, PotentialConfig, differentiate
 from huefield.testing import cast_floats
 
 pytestmark = pytest.mark.slow
 
 ETHANOL = (1, 1, 1, 1, 1, 1, 6, 6, 8)
-CONFIG = PaiNN.Config(elements=("H", "C", "O"), features=16, layers=2, radial_functions=8, cutoff_angstrom=3.0)
-"""Of so short a cutoff that hydrogen atoms keep crossing it."""
+CUTOFF_ANGSTROM = 3.0
+"""So short that hydrogen atoms keep crossing it."""
+SIZES = {"elements": ("H", "C", "O"), "radial_functions": 8, "cutoff_angstrom": CUTOFF_ANGSTROM}
+CONFIGS: dict[str, PotentialConfig] = {
+    "painn": PaiNN.Config(features=16, layers=2, **SIZES),
+    "mace": MACE.Config(channels=16, radial_widths=(16, 16), neighbours=36, **SIZES),
+}
 EVERYTHING_ANGSTROM = 20.0
 """In this reach all atoms are neighbours for ever, so that the graph never has to be built again."""
 TRAINING_STEPS = 600
 TIMESTEP_FS, STEPS_OF_RECORD, RECORDS = 0.5, 20, 1000
 DRIFT_EV = 1e-3
+State = tuple[AbstractPotential, optax.OptState]
 LEVELS = VanillaNoise.Config().build().levels
 
 
@@ -51,10 +57,10 @@ def ethanol(split: str) -> Block:
 
 
 def batch_of(block: Block, offset: float) -> Batch:
-    return make_batch(block, CONFIG.cutoff_angstrom, [], energy_offset=np.full(len(block), offset))
+    return make_batch(block, CUTOFF_ANGSTROM, [], energy_offset=np.full(len(block), offset))
 
 
-def error(potential: PaiNN, batch: Batch) -> tuple[Array, Array]:
+def error(potential: AbstractPotential, batch: Batch) -> tuple[Array, Array]:
     """Root mean square errors of the energy of an atom [eV] and of forces [eV/Å]."""
     outputs = differentiate(potential, LEVELS, batch.graph)
     energy = jnp.where(batch.labels.energy_mask, outputs.energy - batch.labels.energy, 0.0) / len(ETHANOL)
@@ -64,11 +70,13 @@ def error(potential: PaiNN, batch: Batch) -> tuple[Array, Array]:
 
 
 @eqx.filter_jit
-def fitted(potential: PaiNN, batch: Batch) -> PaiNN:
+def fitted(potential: AbstractPotential, batch: Batch) -> AbstractPotential:
     optimiser = optax.adam(optax.cosine_decay_schedule(1e-2, TRAINING_STEPS))
     weights, static = eqx.partition(potential, eqx.is_inexact_array)
 
-    def step(state: tuple[PaiNN, optax.OptState], _: None) -> tuple[tuple[PaiNN, optax.OptState], None]:
+    def step(
+        state: tuple[AbstractPotential, optax.OptState], _: None
+    ) -> tuple[tuple[AbstractPotential, optax.OptState], None]:
         gradient = jax.grad(lambda w: sum(e**2 for e in error(eqx.combine(w, static), batch)))(state[0])
         updates, memory = optimiser.update(gradient, state[1])
         return (optax.apply_updates(state[0], updates), memory), None
@@ -78,13 +86,13 @@ def fitted(potential: PaiNN, batch: Batch) -> PaiNN:
 
 
 @cache
-def trained() -> PaiNN:
+def trained(kind: str) -> AbstractPotential:
     block = ethanol("train")
-    return fitted(CONFIG.build(0, key=jax.random.key(0)), batch_of(block, block.energy.mean()))
+    return fitted(CONFIGS[kind].build(0, key=jax.random.key(0)), batch_of(block, block.energy.mean()))
 
 
 @eqx.filter_jit
-def dynamics(potential: PaiNN, graph: Graph, velocities: Float[Array, "A 3"], timestep_fs: float) -> Record:
+def dynamics(potential: AbstractPotential, graph: Graph, velocities: Float[Array, "A 3"], timestep_fs: float) -> Record:
     """Velocity Verlet in ASE's units, [Å] and [eV]."""
     timestep = timestep_fs * units.fs
     masses = jnp.asarray(np.append(atomic_masses, 1.0))[graph.atomic_numbers][:, None]
@@ -104,14 +112,14 @@ def dynamics(potential: PaiNN, graph: Graph, velocities: Float[Array, "A 3"], ti
         moved, _ = jax.lax.scan(verlet, state, length=STEPS_OF_RECORD)
         kinetic = 0.5 * jnp.sum(masses * moved[1] ** 2)
         lengths = jnp.linalg.norm(eqx.tree_at(lambda g: g.positions, graph, moved[0]).vectors(), axis=-1)
-        close = jnp.sum(lengths < CONFIG.cutoff_angstrom)
+        close = jnp.sum(lengths < CUTOFF_ANGSTROM)
         return moved, Record(moved[2] + kinetic, kinetic / (1.5 * len(ETHANOL) * units.kB), close)
 
     start = (graph.positions, velocities, *potential_and_forces(graph.positions))
     return jax.lax.scan(record, start, length=RECORDS)[1]
 
 
-def trajectory(potential: PaiNN, structure: Structure, *, seed: int = 0) -> Record:
+def trajectory(potential: AbstractPotential, structure: Structure, *, seed: int = 0) -> Record:
     """From 300 K, the molecule at rest as a whole."""
     graph = make_batch([structure], EVERYTHING_ANGSTROM, []).graph
     assert graph.neighbours is not None
@@ -132,16 +140,16 @@ def drifts(record: Record) -> tuple[float, float]:
     return float(slope), float(energy[-tenth:].mean() - energy[:tenth].mean())
 
 
-def test_the_potential_has_learned_something() -> None:
+def test_the_potential_has_learned_something(kind: str) -> None:
     block = ethanol("validation")
     batch = batch_of(block, ethanol("train").energy.mean())
-    energy, forces = eqx.filter_jit(error)(trained(), batch)
+    energy, forces = eqx.filter_jit(error)(trained(kind), batch)
     assert forces < 0.35 * block.forces.std()
     assert energy < 0.35 * block.energy.std() / len(ETHANOL)
 
 
-def test_total_energy_is_conserved_for_ten_picoseconds() -> None:
-    potential, block = trained(), ethanol("train")
+def test_total_energy_is_conserved_for_ten_picoseconds(kind: str) -> None:
+    potential, block = trained(kind), ethanol("train")
     with jax.enable_x64(True):
         record = trajectory(cast_floats(potential, "float64"), block[int(block.energy.argmin())])
     assert TIMESTEP_FS * STEPS_OF_RECORD * RECORDS == 10_000

@@ -1,4 +1,4 @@
-"""PaiNN: symmetries, derivatives, smoothness, additivity and degenerate structures."""
+"""All potentials of atoms: symmetries, derivatives, smoothness, additivity and degenerate structures."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from huefield.core.structure import Structure
 from huefield.data.batches.batching import BatchShape
 from huefield.model.forcefield import ForceField
 from huefield.potentials import differentiate
-from tests.potentials.painn_cases import (
+from tests.potentials.cases import (
     CELL,
     CUTOFF,
     PERIODIC,
@@ -154,7 +154,7 @@ class TestCutoff:
         return graph_of(Structure(np.array([6, 1, 7, 8], np.uint8), positions))
 
     def test_nothing_jumps(self, member64: ForceField) -> None:
-        inside, outside = (self.crossing(offset) for offset in (-1e-9, 1e-9))
+        inside, outside = (self.crossing(offset) for offset in (-1e-10, 1e-10))
         assert int(inside.neighbours.mask.sum()) == int(outside.neighbours.mask.sum()) + 2
         got, expected = (evaluate(member64, graph) for graph in (inside, outside))
         for name, one, other in zip(Values._fields, got, expected, strict=True):

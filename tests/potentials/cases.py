@@ -1,9 +1,10 @@
-"""PaiNN with random weights everywhere, and briefly trained, and structures to try it on.
+"""Potentials with random weights everywhere, and briefly trained, and structures to try them on.
 
 Many arrays start at zero, where tests would see nothing.
 """
 
 from functools import cache
+from itertools import product
 from typing import NamedTuple
 
 import equinox as eqx
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from ase.data import chemical_symbols
 from jaxtyping import Array, PyTree
 
 from huefield.core import Graph
@@ -19,13 +21,25 @@ from huefield.data.batches.batching import Batch, BatchShape, make_batch
 from huefield.data.bundled.sets import load_bundled
 from huefield.model.forcefield import ForceField
 from huefield.noise import ColoredNoise, LocalNoise
-from huefield.potentials import PaiNN, differentiate
+from huefield.potentials import MACE, PaiNN, PotentialConfig, differentiate
 from huefield.training.likelihoods import marginal_nll, structure_mean
 
 CUTOFF = 3.0
 SHAPE = BatchShape(3, 24, 40)
 """One for nearly all tests, so that they share compiled programs."""
 CONFIG = PaiNN.Config(elements=("H", "C", "N", "O"), features=8, layers=2, radial_functions=6, cutoff_angstrom=CUTOFF)
+CONFIGS: dict[str, PotentialConfig] = {
+    "painn": CONFIG,
+    "mace": MACE.Config(
+        elements=CONFIG.elements,
+        channels=5,
+        max_degree=2,
+        radial_functions=5,
+        radial_widths=(6,),
+        cutoff_angstrom=CUTOFF,
+        neighbours=16,
+    ),
+}
 NOISE = ColoredNoise.Config(gamma="atom")
 LOCAL = LocalNoise.Config()
 """For structures of any size, as the presets have it."""
@@ -68,11 +82,11 @@ atom_energies = eqx.filter_jit(lambda member, graph: member.potential(graph).ene
 
 
 @cache
-def untrained() -> ForceField:
+def untrained(kind: str = "painn") -> ForceField:
     """In float64, and the same in both precisions."""
     with jax.enable_x64(True):
         noise = NOISE.build()
-        return ForceField(CONFIG.build(len(noise.raw_outputs), key=jax.random.key(0)), noise)
+        return ForceField(CONFIGS[kind].build(len(noise.raw_outputs), key=jax.random.key(0)), noise)
 
 
 def randomised(tree: PyTree, seed: int = 0) -> PyTree:
@@ -84,14 +98,14 @@ def randomised(tree: PyTree, seed: int = 0) -> PyTree:
 
 
 @cache
-def training() -> tuple[ForceField, np.ndarray]:
+def training(kind: str = "painn") -> tuple[ForceField, np.ndarray]:
     """A force field, and the losses on the way: forty steps on a few bundled molecules."""
     with jax.enable_x64(True):
         block = load_bundled("train").select(load_bundled("train").sizes <= 5)
         structures = [block[i] for i in range(0, len(block), len(block) // 8)][:8]
         offset = np.array([s.energy for s in structures])
         batch = make_batch(structures, CUTOFF, [], energy_offset=offset)
-        return _fitted(untrained(), batch)
+        return _fitted(untrained(kind), batch)
 
 
 @eqx.filter_jit
@@ -162,3 +176,23 @@ def assert_close(got: Values, expected: Values, tolerance: float) -> None:
 def orthogonal(determinant: int, seed: int = 3) -> np.ndarray:
     matrix = np.linalg.qr(np.random.default_rng(seed).normal(size=(3, 3)))[0]
     return matrix * np.array([1, 1, determinant * np.sign(np.linalg.det(matrix))])
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def pairs_of(structure: Structure, config: PotentialConfig) -> tuple[list[int], list[tuple]]:
+    """Numbers of the atoms' elements, and (i, j, direction, radial features) of all pairs, from their formulas."""
+    cutoff, count = config.cutoff_angstrom, config.radial_functions
+    reach = range(-3, 4) if structure.pbc.any() else range(1)
+    images = np.stack(np.meshgrid(reach, reach, reach), -1).reshape(-1, 3) @ structure.cell
+    pairs = []
+    for i, j, image in product(range(len(structure)), range(len(structure)), images):
+        vector = structure.positions[j] + image - structure.positions[i]
+        r = np.sqrt(vector @ vector)
+        if (i != j or image.any()) and r < cutoff:
+            x = r / cutoff
+            sines = np.sqrt(2 / cutoff) * np.sin(np.arange(1, count + 1) * np.pi * x) / r
+            pairs.append((i, j, vector / r, np.array([*sines, 1.0]) * (1 - 10 * x**3 + 15 * x**4 - 6 * x**5)))
+    return [config.elements.index(chemical_symbols[z]) for z in structure.atomic_numbers], pairs
