@@ -5,10 +5,10 @@ r"""MACE: messages of several neighbours at once, from products of spherical exp
 
 Each atom i has an element z_i and features h_i [C]. In each of T layers, with channels k and harmonics lm,
 
-    A_i,klm = N^-½ Σ_j R_kl(r_ij) Y_lm(r⃗_ij/r_ij) Σ_k' W_kk' h_jk'      surroundings of an atom         [B22] Eq. (8)
+    A_i,klm = N^-½ Σ_j R_kl(r_ij) Y_lm(r⃗_ij/r_ij) Σ_k' W_kk' h_jk'      surroundings of an atom         [B22] A-features
     B_i,kη  = Σ_m C_η,m Π_ξ Σ_k' w_kk'l_ξ A_i,k'l_ξm_ξ                 invariant products of 1 to 3    [B22] Eq. (10)
     m_i,k   = Σ_η W_z_i,kη B_i,kη                                     message                        [B22] Eq. (11)
-    h_i,k   ← Σ_k' W_kk' m_i,k' + Σ_k' W_z_i,kk' h_i,k'                update                         [B22] Eq. (12)
+    h_i,k   ← Σ_k' W_kk' m_i,k' + Σ_k' W_z_i,kk' h_i,k'                update                         [B22] update
 
 and the energy of an atom is a sum over layers: linear in h after the first ones, a network of h after the last.
 
