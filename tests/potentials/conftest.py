@@ -23,7 +23,7 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=["random", "trained"])
+@pytest.fixture(params=["random", pytest.param("trained", marks=pytest.mark.slow)])
 def member64(request: pytest.FixtureRequest, kind: str) -> ForceField:
     """In float64, whatever the test runs in."""
     with jax.enable_x64(True):

@@ -256,6 +256,7 @@ def run(*arguments: object) -> str:
 
 
 class TestCommandLine:
+    @pytest.mark.slow
     def test_evaluate_and_calibrate_one_data_set(self, trained: Trained, tmp_path: Path) -> None:
         both = run("evaluate", trained.model, trained.folder, "--out", tmp_path / "both", "--resamples", 0)
         assert "By data set:" in both

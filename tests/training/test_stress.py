@@ -176,6 +176,7 @@ class TestCost:
         assert not strained(with_labels, stress_weight=0.0)
         assert not strained(without)
 
+    @pytest.mark.slow
     def test_a_step_without_stress_labels_is_the_same_program_as_before(self) -> None:
         """Not one operation more than with labels that were never read."""
         model, given = member(), structures((False, False))
@@ -219,6 +220,7 @@ def test_labels_of_the_springs_are_derivatives_of_their_energy() -> None:
     assert atoms.get_forces()[0, 0] == pytest.approx(numeric, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_run_learns_stresses_and_scores_them(tmp_path: Path) -> None:
     """Scores are those of stresses, as predictions of the model and an independent sum give them."""
     write(tmp_path / "springs.xyz", crystals(24), format="extxyz")
