@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from study import SHARED
 
 FOLDS, MEMBERS = 4, 5
+PROPANOL = sorted([6] * 3 + [1] * 8 + [8])
+"""Atomic numbers of the reactions of Transition1x, which are left out of training."""
 
 
 def root(group: str) -> str:
@@ -52,7 +55,7 @@ def bundled_model(deal: int, fold: int, parts: dict[str, Any], runs: Path) -> An
     return trained_members(parts, runs / f"bundled{deal}{fold}", seed=10 * deal, batch_size=8)
 
 
-def trained_members(parts: dict[str, Any], folder: Path, *, seed: int, batch_size: int) -> Any:
+def trained_members(parts: dict[str, Any], folder: Path, *, seed: int, batch_size: int, **settings: Any) -> Any:
     """Five members, trained one by one without growth of their noise."""
     import huefield
     from huefield.data.dataset import FileData
@@ -78,7 +81,7 @@ def trained_members(parts: dict[str, Any], folder: Path, *, seed: int, batch_siz
             three_stages((3000, 500, 1000), 1e-2, 5e-4),
             members=1, batch_size=batch_size, validate_every=250, checkpoint_every=500,
         )  # fmt: skip
-        huefield.train(config.model_copy(update={"seed": seed + member, "novelty": False}), model.parent)
+        huefield.train(config.model_copy(update={"seed": seed + member, "novelty": False, **settings}), model.parent)
     members = [huefield.load(model) for model in models]
     return Ensemble.from_members([each.member(0) for each in members]).with_atom_energies(
         dict(members[0].atom_energies)
@@ -95,11 +98,52 @@ def flexible_molecule(seed: int, runs: Path) -> tuple[Any, dict[str, Any]]:
     blocks = {
         name: joined(list(open_part(name, [path]).blocks()), name) for name, path in made(runs / "3bpa-xtb").items()
     }
-    cold = blocks.pop("300 K")
-    order = np.random.default_rng(seed).permutation(len(cold))
-    chosen = {"train": order[:400], "validation": order[400:450], "300 K": order[450:]}
-    parts = {name: cold.select(np.isin(np.arange(len(cold)), rows)) for name, rows in chosen.items()} | blocks
+    parts = dealt(blocks.pop("300 K"), seed, "300 K") | blocks
     return trained_members(parts, runs / f"3bpa{seed}", seed=10 * seed, batch_size=4), parts
+
+
+def unseen_formula(seed: int, runs: Path) -> tuple[Any, dict[str, Any]]:
+    """A model of the bundled data at ωB97X/6-31G(d) without C3H8O, tested on reactions of Transition1x."""
+    from huefield.core.structure import joined
+    from huefield.data.bundled.sets import bundled
+    from huefield.data.dataset import open_part
+
+    whole = joined(list(bundled(level_of_theory="wb97x/6-31g(d)").blocks.values()), "bundled")
+    file = SHARED / "transition1x" / "t1x_mini.h5"
+    reactions = joined(list(open_part("reactions", [file]).blocks()), "Transition1x")
+    known = whole.select(np.array([sorted(each.atomic_numbers) != PROPANOL for each in whole]))
+    parts = dealt(known, seed, "known groups") | {"reactions of Transition1x": reactions}
+    return trained_members(parts, runs / f"transition1x{seed}", seed=10 * seed, batch_size=8), parts
+
+
+def one_molecule(seed: int, runs: Path) -> tuple[Any, dict[str, Any]]:
+    """A model of ethanol and isolated atoms, tested on methanol, on ethanol that loses a hydrogen atom, and on dimers."""
+    from huefield.core.structure import joined
+    from huefield.data.dataset import open_part
+    from huefield.data.references import IsolatedReferences
+
+    def read(file: str) -> Any:
+        return joined(list(open_part(file, [SHARED / "ethanol_pbe_svp" / f"{file}.xyz"]).blocks()), file)
+
+    both = read("test_eth_meth")
+    parts = dealt(read("train"), seed, "ethanol") | {
+        "methanol": both.select(np.array([group == "methanol" for group in both.groups])),
+        "a hydrogen atom leaves, energies only": read("test_H_removal"),
+        "dimers of atoms, energies only": read("test_dimers"),
+    }
+    parts["train"] = joined([parts["train"], read("isolated_atoms")], "train")
+    model = trained_members(
+        parts, runs / f"ethanol{seed}", seed=10 * seed, batch_size=8, references=IsolatedReferences()
+    )
+    return model, parts
+
+
+def dealt(known: Any, seed: int, title: str) -> dict[str, Any]:
+    """Eight tenths for training, one for validation and one as the test of structures like them."""
+    order = np.random.default_rng(seed).permutation(len(known))
+    ends = int(0.8 * len(known)), int(0.9 * len(known))
+    chosen = {"train": order[: ends[0]], "validation": order[ends[0] : ends[1]], title: order[ends[1] :]}
+    return {name: known.select(np.isin(np.arange(len(known)), rows)) for name, rows in chosen.items()}
 
 
 def reproduced(name: str, seed: int, runs: Path) -> tuple[Any, dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-DATA = ("bundled", "acac", "3bpa", "ani1x")
+DATA = ("bundled", "acac", "3bpa", "ani1x", "transition1x", "ethanol")
 METHODS = {
     "members": "members alone, one factor",
     "llpr": "last-layer rigidity",

@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from held_out import FOLDS, bundled_model, bundled_parts, flexible_molecule, reproduced, root
+from held_out import (
+    FOLDS,
+    bundled_model,
+    bundled_parts,
+    flexible_molecule,
+    one_molecule,
+    reproduced,
+    root,
+    unseen_formula,
+)
 from held_out_tables import SHOWN, tables
 from rivals import LastLayer, members_alone
 from study import HERE, run_study
@@ -28,8 +37,11 @@ DEALS = 2
 SEEDS = range(3)
 ROWS = [
     *(f"bundled, part {deal}{fold}" for deal in range(DEALS) for fold in range(FOLDS)),
-    *(f"{name}, seed {seed}" for name in ("acac", "3bpa", "ani1x") for seed in SEEDS),
+    *(f"{name}, seed {seed}" for name in ("acac", "3bpa", "ani1x", "transition1x", "ethanol") for seed in SEEDS),
 ]
+
+OPENED = {"3bpa": flexible_molecule, "transition1x": unseen_formula, "ethanol": one_molecule}
+"""Models that are trained here, by the names of their data."""
 
 
 def opened(row: str, runs: Path) -> tuple[Any, dict[str, Any]]:
@@ -39,8 +51,8 @@ def opened(row: str, runs: Path) -> tuple[Any, dict[str, Any]]:
     if name == "bundled":
         blocks = bundled_parts(digits[0], digits[1])
         model = bundled_model(digits[0], digits[1], blocks, runs)
-    elif name == "3bpa":
-        model, blocks = flexible_molecule(digits[0], runs)
+    elif name in OPENED:
+        model, blocks = OPENED[name](digits[0], runs)
     else:
         model, blocks = reproduced(name, digits[0], runs)
     return replace(model, members=replace(model.members, novelty=None)), blocks

@@ -116,5 +116,5 @@ def _layer(member: Any, graph: Any) -> Any:
 def _last_layer(potential: Any, graph: Any) -> Any:
     """Values of the last hidden layer, [A, H], in units of the energy; zero for padding atoms."""
     hidden = jax.nn.silu(potential.readout.hidden(potential(graph).features))
-    scale = potential._one_hot(graph.atomic_numbers) @ potential.scale_ev
+    scale = potential.one_hot(graph) @ potential.scale_ev
     return jnp.where(graph.partition.atom_mask[:, None], hidden * scale[:, None], 0.0)
