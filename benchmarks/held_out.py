@@ -117,7 +117,7 @@ def unseen_formula(seed: int, runs: Path) -> tuple[Any, dict[str, Any]]:
 
 
 def one_molecule(seed: int, runs: Path) -> tuple[Any, dict[str, Any]]:
-    """A model of ethanol and isolated atoms, tested on methanol, on ethanol that loses a hydrogen atom, and on dimers."""
+    """A model of ethanol and isolated atoms, tested on methanol, a leaving hydrogen atom and dimers."""
     from huefield.core.structure import joined
     from huefield.data.dataset import open_part
     from huefield.data.references import IsolatedReferences
