@@ -21,6 +21,7 @@ from huefield.cli.reproduce import app as reproduce_app
 from huefield.cli.signals import Interrupted, end, ending_at_once
 from huefield.cli.toy import toy
 from huefield.cli.train import assemble, config, history, train
+from huefield.support.memory import keep_freed_memory
 
 app = typer.Typer(
     name="huefield",
@@ -63,6 +64,7 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
 def main() -> None:
     """Run the program. Errors that a user can fix are one line; any other is a bug and shows its traceback."""
     warnings.showwarning = _show_warning
+    keep_freed_memory()
     try:
         with ending_at_once():
             app()

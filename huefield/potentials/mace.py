@@ -54,9 +54,10 @@ from huefield.potentials.atomic import (
 )
 from huefield.potentials.base import AtomOutputs
 from huefield.potentials.layers import WRITE_SCALE, Linear
-from huefield.potentials.radial import radial_network
+from huefield.potentials.radial import radial_features, radial_network
 from huefield.potentials.spherical import MAX_DEGREE, Degrees, harmonics, invariant_products, polynomial
 
+MANY_ELEMENTS = 8
 RADIAL_GAIN = 2.0
 """Size of random weights in the network R, which halves small numbers in each layer otherwise."""
 
@@ -65,6 +66,7 @@ class PairFeatures(eqx.Module):
     """Distances r_ij and harmonics Y_lm of pairs."""
 
     distances: Float[Array, "A K"]
+    radial: Float[Array, "A K N1"]
     angular: tuple[Float[Array, "A _ K"], ...]
     """Y_lm for each l."""
     neighbours: Neighbours
@@ -74,7 +76,8 @@ class PairFeatures(eqx.Module):
         """The features of all pairs of a graph."""
         pairs = Pairs.within(config.cutoff_angstrom, graph)
         found = harmonics(*jnp.moveaxis(pairs.directions, -1, 0))[: config.max_degree + 1]
-        return cls(pairs.distances, tuple(jnp.stack(each, axis=1) for each in found), pairs.neighbours)
+        radial = radial_features(pairs.distances, config.cutoff_angstrom, config.radial_functions)
+        return cls(pairs.distances, radial, tuple(jnp.stack(each, axis=1) for each in found), pairs.neighbours)
 
 
 class Interaction(eqx.Module):
@@ -107,10 +110,20 @@ class Interaction(eqx.Module):
         )
 
     def __call__(
-        self, features: Float[Array, "A C"], elements: Float[Array, "A Z"], pairs: PairFeatures, config: "MACE.Config"
+        self,
+        features: Float[Array, "A C"],
+        around: tuple[Float[Array, "A C"], ...],
+        elements: Float[Array, "A Z"],
+        config: "MACE.Config",
     ) -> Float[Array, "A C"]:
-        """The features after the layer."""
-        around = self.surroundings(features, pairs, config)
+        """The features after the layer.
+
+        Args:
+            features: h before the layer.
+            around: A_i,klm mixed by w, an array for each lm.
+            elements: z.
+            config: sizes.
+        """
         weights = tuple(times(elements, each) for each in self.products)
         message = evaluate_once(message_polynomial(config.products), weights, around)
         return self.update(message) + _by_element(features, elements, self.residual)
@@ -119,15 +132,40 @@ class Interaction(eqx.Module):
         self, features: Float[Array, "A C"], pairs: PairFeatures, config: "MACE.Config"
     ) -> tuple[Float[Array, "A C"], ...]:
         """A_i,klm mixed by w, an array for each lm."""
-        radial = radial_network(
-            config.cutoff_angstrom, config.radial_functions, self.hidden, self.filters, pairs.distances
-        )
-        theirs = pairs.neighbours.gather(self.neighbour(features) / config.neighbours**0.5)
+        theirs = pairs.neighbours.gather(self._carried(features, config))
         found = []
-        for filters, angular, mix in zip(radial, pairs.angular, self.mixing, strict=True):
-            summed = jnp.einsum("amk,akc->amc", angular, filters * theirs)
-            found += [mix(each[:, 0]) for each in jnp.split(summed, summed.shape[1], axis=1)]
+        for filters, angular, mix in zip(self._radial(pairs, config), pairs.angular, self.mixing, strict=True):
+            found += _rows(mix(jnp.einsum("amk,akc->amc", angular, filters * theirs)))
         return tuple(found)
+
+    def surroundings_of_elements(
+        self, table: Float[Array, "Z C"], elements: Float[Array, "A Z"], pairs: PairFeatures, config: "MACE.Config"
+    ) -> tuple[Float[Array, "A C"], ...]:
+        """The same where h_j is row z_j of a table and R is linear in the radial functions b.
+
+        A_i,klm = Σ_zn R_nkl Σ_k' W_kk' h_zk' [N^-½ Σ_{j of z} b_n(r_ij) Y_lm(r⃗_ij/r_ij)].
+        """
+        kinds = elements.at[pairs.neighbours.index].get(mode="promise_in_bounds")
+        functions = (kinds[..., None] * pairs.radial[..., None, :]).reshape(*pairs.distances.shape, -1)
+        theirs, found = self._carried(table, config), []
+        for filters, angular, mix in zip(self.filters, pairs.angular, self.mixing, strict=True):
+            matrix = (theirs[:, None, :] * filters).reshape(functions.shape[-1], -1) @ mix.weight
+            found += _rows(times(jnp.einsum("amk,akn->amn", angular, functions), matrix))
+        return tuple(found)
+
+    def _carried(self, features: Float[Array, "A C"], config: "MACE.Config") -> Float[Array, "A C"]:
+        return self.neighbour(features) / config.neighbours**0.5
+
+    def _radial(self, pairs: PairFeatures, config: "MACE.Config") -> tuple[Float[Array, "A K C"], ...]:
+        """R_kl of all pairs, for each l."""
+        if not self.hidden:
+            return tuple(times(pairs.radial, filters) for filters in self.filters)
+        cutoff, count = config.cutoff_angstrom, config.radial_functions
+        return radial_network(cutoff, count, self.hidden, self.filters, pairs.distances)
+
+
+def _rows(stacked: Float[Array, "A M C"]) -> list[Float[Array, "A C"]]:
+    return [each[:, 0] for each in jnp.split(stacked, stacked.shape[1], axis=1)]
 
 
 @cache
@@ -162,7 +200,9 @@ class MACE(AbstractAtomicPotential):
         correlation: int = Field(3, ge=1, le=3, description="largest number of factors in a product")
         radial_functions: int = Field(8, ge=1, le=1024, description="functions of the distance, inputs of the filters")
         radial_widths: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
-            (64, 64, 64), min_length=1, max_length=16, description="hidden units of the network of the filters"
+            (64, 64, 64),
+            max_length=16,
+            description="hidden units of the network of the filters; none for filters that are sums of radial functions",
         )
         neighbours: float = Field(
             16.0,
@@ -210,7 +250,11 @@ class MACE(AbstractAtomicPotential):
         pairs, elements = PairFeatures.of(graph, self.config), self.one_hot(graph)
         features, energy = Linear(self.embedding, None)(elements), jnp.zeros(len(elements), elements.dtype)
         for index, interaction in enumerate(self.interactions):
-            features = interaction(features, elements, pairs, self.config)
+            if index == 0 and not interaction.hidden and len(self.config.elements) < MANY_ELEMENTS:
+                around = interaction.surroundings_of_elements(self.embedding, elements, pairs, self.config)
+            else:
+                around = interaction.surroundings(features, pairs, self.config)
+            features = interaction(features, around, elements, self.config)
             if index < len(self.energies):
                 energy = energy + self.energies[index](features)[:, 0]
         outputs = self.readout(features)

@@ -31,6 +31,11 @@ class AbstractStage(FrozenConfig, ABC):
     steps: int = Field(ge=0, le=10**9, description="gradient steps")
     learning_rate: float = Field(1e-3, gt=0, le=10, description="learning rate of Adam at the start of the stage")
     decay: float = Field(1.0, gt=0, le=1, description="learning rate at the end of the stage, relative to its start")
+    fall: Literal["exponential", "cosine"] = Field(
+        "exponential",
+        description="how the learning rate falls to its end: by the same factor in each step, or like half a cosine, "
+        "which stays high for longer",
+    )
     weight_decay: float = Field(0.0, ge=0, le=100, description="decoupled weight decay of the potential")
     initialise_noise: bool = Field(False, description="set each member's noise levels to its errors first")
     energy_weight: float = Field(1.0, ge=0, le=1e9, description="weight of the energy terms")

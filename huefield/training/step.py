@@ -110,8 +110,9 @@ class StepMetrics(eqx.Module):
 
 
 def optimiser_for(stage: AbstractStage, config: OptimiserConfig) -> optax.GradientTransformation:
-    """Adam with the stage's learning rate, which decays exponentially, clipped gradients and decoupled weight decay."""
-    schedule = optax.exponential_decay(stage.learning_rate, max(stage.steps, 1), stage.decay)
+    """Adam with the stage's learning rate, which falls, clipped gradients and decoupled weight decay."""
+    falls = {"exponential": optax.exponential_decay, "cosine": optax.cosine_decay_schedule}
+    schedule = falls[stage.fall](stage.learning_rate, max(stage.steps, 1), stage.decay)
     adam = optax.adamw(schedule, weight_decay=stage.weight_decay, mask=_decays)
     clip = optax.identity() if config.clip_norm is None else optax.clip_by_global_norm(config.clip_norm)
     return optax.chain(clip, adam)

@@ -66,6 +66,18 @@ def parts(state: MemberState) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return moved[share == 0], moved[share == 1], flat(after.noise) - flat(before.noise)
 
 
+@pytest.mark.parametrize(("fall", "half_way"), [("exponential", 0.01**0.5), ("cosine", (1 + 0.01) / 2)])
+def test_the_rate_falls_to_the_decay_of_the_stage(fall, half_way):
+    stage = SquaredErrorStage(steps=20, learning_rate=1e-2, decay=0.01, fall=fall)
+    optimiser, moved = optimiser_for(stage, PLAIN), []
+    ones = jax.tree.map(jnp.ones_like, eqx.filter(member(), eqx.is_inexact_array))
+    memory = optimiser.init(ones)
+    for _ in range(21):  # equal gradients: each step of Adam has the size of the rate
+        updates, memory = optimiser.update(ones, memory, ones)
+        moved.append(-float(jax.tree.leaves(updates)[0].ravel()[0]))
+    np.testing.assert_allclose([moved[0], moved[10], moved[20]], [1e-2, 1e-2 * half_way, 1e-4], rtol=1e-4)
+
+
 class TestHealth:
     def after(self, losses: list[float]) -> Health:
         health = Health.unknown()
