@@ -60,7 +60,7 @@ class Threshold:
         if typical is None:
             raise HuefieldError(
                 f"the model does not know the uncertainties of its validation data, which a threshold of {self} needs: "
-                "give a number in eV/Å, or run `huefield calibrate MODEL DATA`"
+                "give a number in eV/Å (always with --no-growth), or run `huefield calibrate MODEL DATA`"
             )
         return typical.quantile(self.value, measure, part)
 

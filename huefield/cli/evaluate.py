@@ -8,6 +8,7 @@ import typer
 
 from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
+from huefield.cli.options import GrowthOption
 from huefield.support.defaults import BINS, FIT_FRACTION, RESAMPLES
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def evaluate(
         bool, typer.Option("--members", help="Write the predictions of each ensemble member, too.")
     ] = False,
     dataset: DatasetOfDataOption = None,
+    growth: GrowthOption = True,
 ) -> None:
     """Evaluate predictions and their uncertainties: metrics, figures and a report page.
 
@@ -92,7 +94,7 @@ def evaluate(
     _refuse(predictions is None, reference=reference, keys=keys)
     unused = {"reader": reader, "part": part, "members": members or None}
     unused |= {"baseline": baseline, "baseline_command": baseline_command}
-    _refuse(predictions is not None, **unused, dataset=dataset)
+    _refuse(predictions is not None, **unused, dataset=dataset, no_growth=None if growth else True)
     if predictions:
         found = _read(predictions, reference, keys)
         source = ", ".join(map(str, predictions))
@@ -111,6 +113,7 @@ def evaluate(
                 resamples=resamples,
                 members=members,
                 dataset=dataset,
+                growth=growth,
                 baseline=given_baseline(baseline, baseline_command),
                 report=report,
             )

@@ -10,7 +10,7 @@ import typer
 
 from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.exit_codes import ExitCode
-from huefield.cli.options import DatasetOption, naming_options, with_settings
+from huefield.cli.options import DatasetOption, GrowthOption, naming_options, tell_of_growth, with_settings
 from huefield.support.pace import NowAndThen, duration
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def md(
     out: Annotated[Path, typer.Option(help="Folder of the run. An unfinished run in it is resumed.")] = Path("md"),
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run in the folder.")] = False,
     dataset: DatasetOption = None,
+    growth: GrowthOption = True,
     baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
 ) -> None:
@@ -53,12 +54,15 @@ def md(
     from huefield.ase.structures import naming_structure, read_structure
     from huefield.cli.progress import use_compilation_cache
     from huefield.cli.signals import stopping_politely
+    from huefield.model.modelfile import open_model
 
     with naming_options():
         config = _config().model_validate(settings)
+    tell_of_growth(growth)
     use_compilation_cache()
     given = given_baseline(baseline, baseline_command)
-    calculator = Calculator(model, baseline=given, warn_above=None, precision=config.precision, dataset=dataset)
+    ensemble = open_model(model, dataset=dataset, growth=growth)
+    calculator = Calculator(ensemble, baseline=given, warn_above=None, precision=config.precision)
     atoms = read_structure(start, frame)
     with naming_structure(f"{start}, {'last frame' if frame is None else f'frame {frame}'}"):
         calculator.require_sense(atoms)

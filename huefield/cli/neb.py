@@ -10,7 +10,7 @@ import typer
 
 from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.exit_codes import ExitCode
-from huefield.cli.options import DatasetOption, naming_options, with_settings
+from huefield.cli.options import DatasetOption, GrowthOption, naming_options, tell_of_growth, with_settings
 from huefield.support.pace import NowAndThen
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def neb(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the band or path in the folder.")] = False,
     dataset: DatasetOption = None,
+    growth: GrowthOption = True,
     baseline: ComputedOption = None,
     baseline_command: CommandOption = None,
 ) -> None:
@@ -49,11 +50,14 @@ def neb(
     from huefield.ase.structures import naming_structure, read_structure, read_structures
     from huefield.cli.progress import use_compilation_cache
     from huefield.cli.signals import stopping_politely
+    from huefield.model.modelfile import open_model
 
     with naming_options():
         config = _config().model_validate(settings)
+    tell_of_growth(growth)
     use_compilation_cache()
-    calculator = Calculator(model, baseline=given_baseline(baseline, baseline_command), dataset=dataset)
+    ensemble = open_model(model, dataset=dataset, growth=growth)
+    calculator = Calculator(ensemble, baseline=given_baseline(baseline, baseline_command))
     first, last = read_structure(reactant), read_structure(product)
     through = [] if start_from is None else read_structures(start_from)
     for what, path, atoms in (("reactant", reactant, first), ("product", product, last)):

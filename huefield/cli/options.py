@@ -38,6 +38,26 @@ DatasetOption = Annotated[
     ),
 ]
 
+GrowthOption = Annotated[
+    bool,
+    typer.Option(
+        "--growth/--no-growth",
+        help="Whether error bars grow with the distance to the training data; --no-growth if all structures are "
+        "certainly like those of training.",
+    ),
+]
+
+
+def tell_of_growth(growth: bool) -> None:
+    """Say on the error output that error bars are not to grow."""
+    if not growth:
+        typer.echo(
+            "note: error bars do not grow with the distance to the training data (--no-growth): they are for "
+            "structures like those of training, and too narrow for others",
+            err=True,
+        )
+
+
 Choice = TypeVar("Choice")
 
 

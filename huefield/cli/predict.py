@@ -9,7 +9,7 @@ import typer
 
 from huefield.cli.baselines import CommandOption, ComputedOption, given_baseline
 from huefield.cli.data import ReaderOption, parse_reader
-from huefield.cli.options import DatasetOption
+from huefield.cli.options import DatasetOption, GrowthOption, tell_of_growth
 from huefield.cli.signals import Interrupted
 
 
@@ -41,11 +41,13 @@ def predict(
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
     dataset: DatasetOption = None,
+    growth: GrowthOption = True,
 ) -> None:
     """Predict energies and forces, with uncertainties, for all structures of a file."""
     from huefield.cli.progress import counting_progress, use_compilation_cache
     from huefield.predict.file import predict_file
 
+    tell_of_growth(growth)
     use_compilation_cache()
     with _saying_so(), counting_progress() as report:
         done = predict_file(
@@ -58,6 +60,7 @@ def predict(
             skip_bad=skip_bad,
             overwrite=overwrite,
             dataset=dataset,
+            growth=growth,
             baseline=given_baseline(baseline, baseline_command),
             report=report(source.name),
         )

@@ -18,9 +18,9 @@ from huefield.evaluation.report.page import write_report
 from huefield.evaluation.report.tables import latex_table, markdown_table
 from huefield.evaluation.slices import Evaluation, summarise
 from huefield.model.ensemble import Ensemble
-from huefield.model.modelfile import HasEnsemble, ModelSource, open_model
+from huefield.model.modelfile import HasEnsemble, ModelSource
 from huefield.predict import OnProgress, differing_structures, predict_part, remarks_on, write_predictions
-from huefield.predict.names import model_names
+from huefield.predict.names import named_models
 from huefield.predict.predictions import Predictions
 from huefield.support.defaults import BINS, RESAMPLES
 from huefield.support.errors import HuefieldError
@@ -29,6 +29,10 @@ from huefield.support.folders import folder_for_results
 from huefield.support.names import file_stems
 
 FITTED_ENERGIES = "energies of a baseline alone are compared after a fit of one energy for each element to these labels"
+NO_GROWTH = (
+    "error bars of {} do not grow with the distance to the training data, as was asked: they are for structures like "
+    "those of training, and too narrow for others"
+)
 METRICS = "metrics.json"
 REPORT = "report.html"
 FIGURES = "figures"
@@ -68,6 +72,7 @@ def evaluate(
     resamples: int = RESAMPLES,
     members: bool = False,
     dataset: str | None = None,
+    growth: bool = True,
     baseline: BaselineLike | None = None,
     report: Callable[[str], OnProgress] = lambda name: lambda done, total: None,
 ) -> EvaluationResult:
@@ -86,6 +91,7 @@ def evaluate(
         members: whether the written predictions contain those of each ensemble member.
         dataset: data set of the structures, for models of several; None for the main one of each model. Structures of a
             run have data sets of their own: those of this one are evaluated, or all for None.
+        growth: whether noise may grow with the distance to the training data.
         baseline: the ASE calculator that models correct; None for a built-in one, or for results in the data.
         report: receives the name of a model and returns a function that receives the progress of its predictions.
     """
@@ -95,7 +101,7 @@ def evaluate(
     folder = None if out is None else Path(out)
     with _ready(folder):
         structures = of_dataset(open_data(data, part=part, usual_part="test", reader=reader), dataset)
-        loaded = [open_model(source, dataset=dataset) for source in sources]
+        named = named_models(sources, dataset=dataset, growth=growth)
         found = [
             predict_part(
                 ensemble,
@@ -105,13 +111,22 @@ def evaluate(
                 members=members,
                 baseline=None if ensemble.baseline is None else baseline,
             )
-            for name, ensemble in zip(model_names(sources), loaded, strict=True)
+            for name, ensemble, _ in named
         ]
-        return evaluate_predictions(found, folder, source=structures.name, bins=bins, resamples=resamples)
+        remarks = tuple(NO_GROWTH.format(each.name) for each in named if each.growth_left_out)
+        return evaluate_predictions(
+            found, folder, source=structures.name, bins=bins, resamples=resamples, remarks=remarks
+        )
 
 
 def evaluate_predictions(
-    found: Sequence[Predictions], out: Path | None, *, source: str, bins: int = BINS, resamples: int = RESAMPLES
+    found: Sequence[Predictions],
+    out: Path | None,
+    *,
+    source: str,
+    bins: int = BINS,
+    resamples: int = RESAMPLES,
+    remarks: tuple[str, ...] = (),
 ) -> EvaluationResult:
     """Evaluate predictions of any code.
 
@@ -121,11 +136,13 @@ def evaluate_predictions(
         source: name of the structures, for headings.
         bins: see :func:`evaluate`.
         resamples: see :func:`evaluate`.
+        remarks: on the predictions, before those that are found here.
     """
     predictions = _with_unique_names(found)
     evaluations = tuple(summarise(each, bins=bins, resamples=resamples) for each in predictions)
     differing = differing_structures(predictions)
-    remarks = (*(remark for each in predictions for remark in remarks_on(each)), *([differing] if differing else []))
+    found_here = (remark for each in predictions for remark in remarks_on(each))
+    remarks = (*remarks, *found_here, *([differing] if differing else []))
     baselines = baselines_alone(predictions, resamples=resamples)
     remarks = (*remarks, FITTED_ENERGIES) if any(each.energy for each in baselines) else remarks
     table = markdown_table((*baselines, *evaluations))

@@ -188,6 +188,21 @@ class Ensemble(eqx.Module):
             calibration.require_fit(self.noise_kind)
         return replace(self, calibration=calibration, typical=None)
 
+    @property
+    def noise_grows(self) -> bool:
+        """Whether noise grows with the distance to the training data."""
+        return self.members.novelty is not None
+
+    def without_growth(self) -> "Ensemble":
+        """The ensemble without the growth of its noise, for structures that are known to be like those of training.
+
+        The calibration stays. Quantiles of uncertainties of validation data are dropped: the largest are those of
+        structures where noise has grown. A model whose noise does not grow is returned as it is.
+        """
+        if not self.noise_grows:
+            return self
+        return replace(self, members=replace(self.members, novelty=None), typical=None)
+
     def with_typical(self, typical: TypicalUncertainty | None) -> "Ensemble":
         """The ensemble with quantiles of its uncertainties of data like the training data."""
         return replace(self, typical=typical)

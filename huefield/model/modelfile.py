@@ -201,15 +201,19 @@ def _with_datasets(ensemble: Ensemble, datasets: Datasets | None) -> Ensemble:
     return ensemble if datasets is None else replace(ensemble, atom_energies=datasets.energies(), datasets=datasets)
 
 
-def open_model(model: ModelSource, *, dtype: Precision | None = None, dataset: str | None = None) -> Ensemble:
+def open_model(
+    model: ModelSource, *, dtype: Precision | None = None, dataset: str | None = None, growth: bool = True
+) -> Ensemble:
     """The ensemble of a model.
 
     Args:
         model: an ensemble, a model file, or an object with an ``ensemble``, such as the result of ``huefield.train``.
         dtype: precision of the parameters; None for that of the model.
         dataset: tag of the data set whose energies to predict; None for the one that the model has chosen.
+        growth: whether noise may grow with the distance to the training data (:meth:`Ensemble.without_growth`).
     """
     ensemble = _opened(model, dtype)
+    ensemble = ensemble if growth else ensemble.without_growth()
     return ensemble if dataset is None else ensemble.with_dataset(dataset)
 
 

@@ -12,11 +12,11 @@ from huefield.data.convert import read_any
 from huefield.data.readers.base import BadFrameError, Fault, Remark, warn_of
 from huefield.data.readers.detect import ReaderConfig
 from huefield.data.store.store import Store, is_store
-from huefield.model.modelfile import ModelSource, open_model
+from huefield.model.modelfile import ModelSource
 from huefield.model.size import size_remark
 from huefield.predict.batches import predict_blocks
 from huefield.predict.files import writing_predictions
-from huefield.predict.names import model_names
+from huefield.predict.names import named_models
 from huefield.support.errors import HuefieldError
 from huefield.support.folders import folder_for_results
 
@@ -52,6 +52,7 @@ def predict_file(
     skip_bad: bool = False,
     overwrite: bool = False,
     dataset: str | None = None,
+    growth: bool = True,
     baseline: BaselineLike | None = None,
     report: Callable[[int, int | None], None] = lambda done, total: None,
 ) -> PredictedFile:
@@ -69,12 +70,13 @@ def predict_file(
         skip_bad: whether to skip frames that are damaged or that the model cannot predict, instead of raising.
         overwrite: whether a file at ``out`` is replaced.
         dataset: tag of the data set whose energies to predict; None for the main one of the model.
+        growth: whether noise may grow with the distance to the training data.
         baseline: the ASE calculator that the model corrects; None for a built-in one, or for results in the source.
         report: called with the number of structures done, and the number of all if it is known.
     """
     source, target = Path(source), Path(out)
     _require_free(source, target, overwrite)
-    ensemble = open_model(model, dataset=dataset)
+    name, ensemble, _ = named_models([model], dataset=dataset, growth=growth)[0]
     skipped: dict[str, Skipped] = {}
 
     def skip(fault: Fault) -> None:
@@ -89,7 +91,7 @@ def predict_file(
         for found in predict_blocks(
             ensemble,
             blocks,
-            model_names([model])[0],
+            name,
             stress=stress,
             members=members,
             baseline=baseline,

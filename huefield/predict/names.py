@@ -2,8 +2,40 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from huefield.model.modelfile import ModelSource
+from huefield.model.ensemble import Ensemble
+from huefield.model.modelfile import ModelSource, open_model
+
+WITHOUT_GROWTH = "{}, no growth"
+"""Name of a model whose noise could grow away from the training data, but was not to."""
+
+
+class NamedModel(NamedTuple):
+    """A model with its name in tables, figures and files."""
+
+    name: str
+    ensemble: Ensemble
+    growth_left_out: bool
+
+
+def named_models(
+    sources: Sequence[ModelSource], *, dataset: str | None = None, growth: bool = True
+) -> list[NamedModel]:
+    """Open models, and name them.
+
+    Args:
+        sources: as for :func:`open_model`.
+        dataset: as for :func:`open_model`.
+        growth: whether noise may grow with the distance to the training data; if not, names say so.
+    """
+    found = []
+    for source, name in zip(sources, model_names(sources), strict=True):
+        whole = open_model(source, dataset=dataset)
+        used = whole if growth else whole.without_growth()
+        left_out = used.noise_grows != whole.noise_grows
+        found.append(NamedModel(WITHOUT_GROWTH.format(name) if left_out else name, used, left_out))
+    return found
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -17,6 +17,7 @@ from huefield.core import Gaussian, Graph, Labels, Partition, Structure
 from huefield.model.forcefield import ForceField
 from huefield.noise import AbstractNoise
 from huefield.testing.distant import (
+    COPIES,
     Predict,
     check_coherence,
     check_distant_atoms,
@@ -32,6 +33,7 @@ from huefield.testing.probes import (
     graph_of,
     probe_graph,
     probe_molecules,
+    shapes_of_copies,
 )
 from huefield.training.likelihoods import joint_nll, marginal_nll, structure_mean
 
@@ -183,9 +185,10 @@ def check_coherent(noise: AbstractNoise, dtype: str, *, key: Key[Array, ""]) -> 
 def _local_prediction(noise: AbstractNoise, key: Key[Array, ""]) -> Predict:
     dtype = str(jnp.result_type(float))
     member = eqx.filter_jit(ForceField(cast_floats(LocalProbe.random(len(noise.raw_outputs), key=key), dtype), noise))
+    shapes = shapes_of_copies(probe_molecules(key=key), max(COPIES))
 
     def predict(structures: Sequence[Structure]) -> Gaussian:
-        return member(graph_of(structures))
+        return member(graph_of(structures, shapes=shapes))
 
     return predict
 

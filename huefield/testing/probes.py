@@ -9,7 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float, Key, PyTree
 
 from huefield.core import EnergyForces, Graph, Partition, Structure
-from huefield.data.batches.batching import make_batch
+from huefield.core.structure import pack
+from huefield.data.batches.batching import BatchShape, make_batch
+from huefield.data.batches.neighbours import most_neighbours
+from huefield.data.batches.shapes import rung
 from huefield.potentials import AbstractPotential, AtomOutputs
 from huefield.potentials.radial import distances_and_directions
 from huefield.support.config import FrozenConfig
@@ -116,9 +119,20 @@ def moved(structure: Structure, atom: int, axis: int, by_angstrom: float) -> Str
     return Structure(structure.atomic_numbers, positions, structure.cell, structure.pbc)
 
 
-def graph_of(structures: Sequence[Structure], cutoff_angstrom: float = CUTOFF_ANGSTROM) -> Graph:
-    """The structures with their neighbours."""
-    return make_batch(structures, cutoff_angstrom, ()).graph
+def graph_of(
+    structures: Sequence[Structure], cutoff_angstrom: float = CUTOFF_ANGSTROM, shapes: Sequence[BatchShape] = ()
+) -> Graph:
+    """The structures with their neighbours, padded to the smallest of the shapes that holds them."""
+    return make_batch(structures, cutoff_angstrom, shapes).graph
+
+
+def shapes_of_copies(
+    structures: Sequence[Structure], most_copies: int, cutoff_angstrom: float = CUTOFF_ANGSTROM
+) -> tuple[BatchShape, BatchShape]:
+    """A shape for any of the structures, and one for distant copies of it: few shapes are few compilations."""
+    block = pack(list(structures), np.arange(len(structures)), "structures")
+    atoms, slots = int(block.sizes.max()), rung(int(most_neighbours(block, cutoff_angstrom).max()))
+    return BatchShape(1, rung(atoms), slots), BatchShape(1, rung(most_copies * atoms), slots)
 
 
 def cast_floats(tree: PyTree, dtype: str) -> PyTree:

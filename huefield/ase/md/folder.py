@@ -27,6 +27,8 @@ from huefield.support.trees import named_arrays
 
 FORMAT = "huefield-md"
 TRAJECTORY, LOG, UNCERTAIN = APPENDED = ("trajectory.xyz", "log.csv", "uncertain.xyz")
+GROWS = "noise_grows"
+"""Whether error bars grow with the distance to the training data; older checkpoints do not say so."""
 CHECKPOINT, CONFIG, FIGURE = "checkpoint.safetensors", "config.yaml", "md.png"
 
 
@@ -58,9 +60,9 @@ class Folder:
     """The folder of a run."""
 
     def __init__(self, path: Path, config: MDConfig, ensemble: Ensemble, start: Atoms) -> None:
-        self.path, self._steps = path, config.steps
+        self.path, self._steps, self._grows = path, config.steps, ensemble.noise_grows
         self._identity = {
-            "settings": config.model_dump(mode="json", exclude=set(MAY_CHANGE)),
+            "settings": {**config.model_dump(mode="json", exclude=set(MAY_CHANGE)), GROWS: ensemble.noise_grows},
             "model": digest_of_model(ensemble),
             "start": digest_of_start(start),
         }
@@ -141,7 +143,8 @@ class Folder:
 
     def write_config(self, config: MDConfig, **more: Any) -> None:
         """Write all settings, and further facts about the run."""
-        known = {"huefield": __version__, **more, "model": self._identity["model"], "start": self._identity["start"]}
+        known = {"huefield": __version__, **more, GROWS: self._grows}
+        known |= {name: self._identity[name] for name in ("model", "start")}
         content = {**config.model_dump(mode="json"), "run": known}
         text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
         write_bytes(self.path / CONFIG, text.encode())
@@ -163,8 +166,9 @@ class Folder:
             )
 
     def _require_same(self, before: dict[str, Any]) -> None:
-        old, new = before["settings"], self._identity["settings"]
+        new = self._identity["settings"]
         assert isinstance(new, dict)  # noqa: S101 - for mypy
+        old = {GROWS: new[GROWS], **before["settings"]}
         changed = [
             f"{name} was {old.get(name)} and is {new.get(name)}"
             for name in sorted({*old, *new})

@@ -27,6 +27,8 @@ class ReactionPath:
     converged: bool
     fmax: float
     """Largest force on an atom perpendicular to the path; for the climbing image, also along it [eV/Å]."""
+    noise_grows: bool = False
+    """Whether error bars grow with the distance to the training data."""
 
     @property
     def top(self) -> int:
@@ -77,6 +79,7 @@ class ReactionPath:
             "converged": self.converged,
             "fmax_ev_per_angstrom": self.fmax,
             "top": self.top,
+            "noise_grows": self.noise_grows,
             "energy_ev": plain(energies.energy),
             "relative_energy_ev": plain(energies.energy - energies.energy[0]),
             "relative_uncertainty_ev": plain(energies.relative_to(0)),

@@ -109,7 +109,8 @@ def find_path(
     if not through:
         search.prepare_ends()
     converged, fmax = search.relax_band(interpolate=not through)
-    return ReactionPath(tuple(images), calculator.energy_covariance(images), converged, fmax)
+    covariance = calculator.energy_covariance(images)
+    return ReactionPath(tuple(images), covariance, converged, fmax, calculator.ensemble.noise_grows)
 
 
 @dataclass(frozen=True, eq=False)
