@@ -6,7 +6,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
 
-import huefield
+import huefield  # noqa: E402 - from the folder above
 
 project = "huefield"
 author = copyright = "The huefield developers"  # noqa: A001 - Sphinx's name

@@ -11,10 +11,10 @@ from typing import Any
 
 from docutils import nodes
 from pydantic import BaseModel
+from source_pages import ROOT, line_of, link_to
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.ext.napoleon import Config, GoogleDocstring
-from source_pages import ROOT, line_of, link_to
 
 import huefield
 
@@ -25,9 +25,7 @@ def read_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, li
         lines[:] = GoogleDocstring(lines, Config(), app, what, name, obj, options).lines()
 
 
-def describe_settings(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
+def describe_settings(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Add the meaning of the keys of a configuration, which is in its fields."""
     if what == "class" and isinstance(obj, type) and issubclass(obj, BaseModel):
         fields = {key: field.description for key, field in obj.model_fields.items() if field.description}
@@ -78,7 +76,7 @@ def skip(app: Sphinx, what: str, name: str, obj: Any, skipped: bool, options: An
 def resolve(app: Sphinx, env: BuildEnvironment, node: Any, child: nodes.Element) -> nodes.Node | None:
     """The place of a name that is not described as it is written: its public page, else its source.
 
-    Names of other libraries stay text, as their sites cannot be asked without a network. None, a warning, for any other.
+    Names of other libraries stay text, as their sites cannot be asked without a network. None, a warning, otherwise.
     """
     if node.get("refdomain") != "py":
         return None

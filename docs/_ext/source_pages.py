@@ -1,7 +1,7 @@
 """Links to files of the repository lead to pages of the site with their source.
 
-On GitHub a link such as ``[`Gaussian.variance`](../huefield/core/gaussian.py)`` shows the file. On the site it leads to a
-page with the highlighted file, at the line where the function of the link begins.
+On GitHub a link such as ``[`Gaussian.variance`](../huefield/core/gaussian.py)`` shows the file. On the site it leads to
+a page with the highlighted file, at the line where the function of the link begins.
 """
 
 import re
@@ -45,9 +45,13 @@ class LinksToSource(SphinxTransform):
     default_priority = 500
 
     def apply(self, **kwargs: Any) -> None:
-        """Change the links of one page."""
-        for link in list(self.document.findall(addnodes.download_reference)):
-            path = (Path(self.env.doc2path(self.env.docname)).parent / link["reftarget"]).resolve()
+        """Change the links of one page. Those to Markdown outside of docs are references to documents."""
+        here = Path(self.env.doc2path(self.env.docname)).parent
+        files = [(link, link["reftarget"]) for link in self.document.findall(addnodes.download_reference)]
+        pages = [link for link in self.document.findall(addnodes.pending_xref) if link["refdomain"] == "doc"]
+        files += [(link, link["reftarget"] + ".md") for link in pages if link["reftarget"] not in self.env.found_docs]
+        for link, target in files:
+            path = (here / target).resolve()
             if path.is_file() and path.is_relative_to(ROOT):
                 link.replace_self(link_to(self.app, path, link.astext(), link.children, self.env.docname))
 
