@@ -12,7 +12,8 @@ from typing import Any
 from docutils import nodes
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import get_lexer_for_filename
+from pygments.lexers import find_lexer_class_for_filename
+from pygments.lexers.special import TextLexer
 from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
@@ -68,7 +69,8 @@ def pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
     style = HtmlFormatter(cssclass="highlight", lineanchors="line", linenos="inline", anchorlinenos=True)
     for path in sorted(set().union(*getattr(app.env, "source_files", {}).values())):
         name = path.relative_to(ROOT).as_posix()
-        code = highlight(path.read_text(), get_lexer_for_filename(path.name), style)
+        lexer = find_lexer_class_for_filename(path.name) or TextLexer
+        code = highlight(path.read_text(), lexer(), style)
         yield f"{FOLDER}/{name}", {"title": name, "body": f"<h1>{name}</h1>\n{code}"}, "page.html"
 
 
