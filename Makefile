@@ -1,6 +1,7 @@
-# Two commands do everything on a machine with Python >= 3.11 and make:
+# Two commands do nearly everything on a machine with Python >= 3.11 and make:
 #   make demo   sets up, runs the main job and writes something to look at into demo/
 #   make test   sets up, then lint, types, import layers and tests
+# and make docs builds the site.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -16,7 +17,7 @@ pytest: export XLA_FLAGS := --xla_cpu_use_fusion_emitters=false --xla_cpu_parall
 # One thread for each of the two test processes: oracles on busy cores are twenty times slower with more.
 pytest: export OMP_NUM_THREADS := 1
 
-.PHONY: setup demo test lint types layers pytest test-slow bench-painn bench-mace bench-md lock clean
+.PHONY: setup demo test lint types layers pytest test-slow docs bench-painn bench-mace bench-md lock clean
 .DELETE_ON_ERROR:
 
 setup: $(READY)
@@ -54,6 +55,11 @@ pytest: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
+# The site, in docs/_build/html. Warnings and broken links are errors; nothing is fetched.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -n -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	$(BIN)/python docs/_ext/check_links.py docs/_build/html
+
 # PaiNN beside SchNetPack's, which gets an environment of its own; on an otherwise idle machine.
 bench-painn: $(READY)
 	$(BIN)/python benchmarks/painn
@@ -69,8 +75,8 @@ bench-md: $(READY)
 # Resolve pyproject.toml anew into exact versions that hold for every supported Python.
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --extra dev --no-header --no-annotate \
+	$(BIN)/uv pip compile --universal --fork-strategy fewest --python-version 3.11 --extra dev --extra docs --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --upgrade --output-file requirements.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache demo
+	rm -rf $(VENV) .cache .pytest_cache .mypy_cache .ruff_cache docs/_build demo

@@ -15,8 +15,12 @@ from tests.paths import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAM = typer.main.get_command(app)
-OTHER_PROGRAMS = {"--strict"}
-"""Options of mypy."""
+OF_MACE = (
+    "--config --config_type_weights --ema_decay --energy_key --energy_weight --forces_weight --model --r_max "
+    "--restart_latest --swa --valid_file --valid_fraction"
+)
+OTHER_PROGRAMS = {"--strict", "--wheel-dir", "--cpus-per-task", *OF_MACE.split()}
+"""Options of mypy, pip, Slurm and MACE."""
 
 
 def commands(text: str) -> Iterator[str]:

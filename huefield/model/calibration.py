@@ -172,8 +172,8 @@ class IsotonicCalibration(AbstractCalibration):
 class ConformalCalibration(AbstractCalibration):
     """Intervals mean ± q σ with a nominal coverage, [P02], whatever the distribution of the errors is.
 
-    q is a quantile of |error|/σ. Entries of one structure are not independent: following [L23], the quantile is that of
-    a random entry of a new structure, where each structure of the fit has the same weight. As a calibration of
+    q is a quantile of ``|error|/σ``. Entries of one structure are not independent: following [L23], the quantile is
+    that of a random entry of a new structure, where each structure of the fit has the same weight. As a calibration of
     variances it makes mean ± σ cover 68.27 %.
 
     The coverage is guaranteed (at least nominal, on average over draws of the data, for entries with a variance above
@@ -193,7 +193,7 @@ class ConformalCalibration(AbstractCalibration):
     def fit(
         cls, variance: ArrayLike, error: ArrayLike, structure: Int[np.ndarray, " n"] | None = None
     ) -> "ConformalCalibration":
-        """Quantiles of |error|/σ.
+        """Quantiles of ``|error|/σ``.
 
         Args:
             variance: predicted variances.
