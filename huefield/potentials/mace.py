@@ -202,7 +202,7 @@ class MACE(AbstractAtomicPotential):
         radial_widths: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
             (64, 64, 64),
             max_length=16,
-            description="hidden units of the network of the filters; none for filters that are sums of radial functions",
+            description="hidden units of the network of the filters; [] for filters linear in the radial functions",
         )
         neighbours: float = Field(
             16.0,

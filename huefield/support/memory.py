@@ -23,4 +23,5 @@ def keep_freed_memory() -> bool:
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return False
-    return all([library.mallopt(ctypes.c_int(name), ctypes.c_int(value)) == 1 for name, value in SETTINGS.items()])
+    accepted = [library.mallopt(ctypes.c_int(name), ctypes.c_int(value)) for name, value in SETTINGS.items()]
+    return all(accepted)
