@@ -103,17 +103,20 @@ def differentiate(
     none = jnp.zeros((graph.partition.num_structures, 3, 3), graph.positions.dtype) if strain else None
     quantities, pull_back, atoms = jax.vjp(structure_quantities, graph.positions, none, has_aux=True)
     seeds = jnp.eye(len(quantities), dtype=quantities.dtype)
-    pulled = [pull_back(jnp.broadcast_to(seed[:, None], quantities.shape)) for seed in seeds]
-    gradients, strains = jax.tree.map(lambda *parts: jnp.stack(parts), *pulled)
+    # Kept apart: in one array with the others, the gradients of levels would be computed and differentiated, times
+    # zero, for every loss of energies and forces alone.
+    of_energy, *of_levels = [pull_back(jnp.broadcast_to(seed[:, None], quantities.shape)) for seed in seeds]
+    none_of = jax.tree.map(lambda leaf: jnp.zeros((0, *leaf.shape), leaf.dtype), of_energy)
+    gradients, strains = jax.tree.map(lambda *parts: jnp.stack(parts), *of_levels) if of_levels else none_of
     return Outputs(
         energy=quantities[0],
-        energy_gradient=gradients[0],
+        energy_gradient=of_energy[0],
         raw=atoms.raw,
         levels=quantities[1:],
-        level_gradients=gradients[1:],
+        level_gradients=gradients,
         energy_of_atoms=atoms.energy,
-        energy_strain=strains[0] if strain else None,
-        level_strains=strains[1:] if strain else None,
+        energy_strain=of_energy[1] if strain else None,
+        level_strains=strains if strain else None,
     )
 
 
