@@ -41,7 +41,9 @@ def config_of(job: Job) -> ForceField.Config:
             radial_functions=RADIAL_FUNCTIONS,
             cutoff_angstrom=CUTOFF_ANGSTROM,
         ),
-        "mace": MACE.Config(elements=ELEMENTS, channels=job.features, cutoff_angstrom=CUTOFF_ANGSTROM),
+        "mace": MACE.Config(
+            elements=ELEMENTS, channels=job.features, radial_widths=(64, 64, 64), cutoff_angstrom=CUTOFF_ANGSTROM
+        ),
     }
     return ForceField.Config(potential=potentials[job.potential], noise=NOISE[job.noise])
 

@@ -19,6 +19,10 @@ from huefield.potentials.radial import distances_and_directions
 from huefield.support.config import FrozenConfig
 from huefield.support.errors import HuefieldError
 
+MANY_ELEMENTS = 8
+"""From about this number of elements on, a first sum over elements costs more than one over neighbours (PaiNN: of 14
+neighbours, with 64 features)."""
+
 Config = TypeVar("Config", bound="AbstractElementsConfig")
 Potential = TypeVar("Potential", bound="AbstractAtomicPotential")
 

@@ -17,7 +17,7 @@ symbol                      code
 ==========================  ==========================================================
 h_i                         ``features`` [A, C]
 A_i,klm                     ``surroundings``, for each l a tuple over m of [A, C]
-R_kl                        ``radial_network`` of ``Interaction.hidden`` and ``.filters``
+R_kl                        radial functions times ``Interaction.filters``, or after ``.hidden`` (``radial_network``)
 N, W_kk' of neighbours      ``Config.neighbours``, ``Interaction.neighbour``
 w_kk'l                      ``Interaction.mixing``
 η, C_η,m                    :func:`~huefield.potentials.spherical.invariant_products`, ``polynomial``
@@ -25,11 +25,13 @@ W_z_i,kη                    ``Interaction.products``
 W_kk', W_z_i,kk'            ``Interaction.update``, ``Interaction.residual``
 ==========================  ==========================================================
 
-Departures: the first update has a residual, too, which depends on the element alone; the radial functions include a
-constant, and they, the envelope and the last readout are those of PaiNN here; sums over neighbours are divided by √N,
-not N, so that products of several are not small before training.
+Departures: the first update has a residual, too, which depends on the element alone; R is linear in the radial
+functions, unless ``radial_widths`` asks for the network of [B22]; the radial functions include a constant, and they,
+the envelope and the last readout are those of PaiNN here; sums over neighbours are divided by √N, not N, so that
+products of several are not small before training.
 
-Two things are exact and save time. Products are polynomials: for l ≤ 3 the 13 of them have 94 terms. R depends on one
+Three things are exact and save time. Products are polynomials: for l ≤ 3 the 13 of them have 94 terms. With a linear R
+the first sum over neighbours is one over elements, as h depends on the element alone. A network R depends on one
 number: its slope, computed along with it, serves all derivatives with respect to positions.
 """
 
@@ -46,6 +48,7 @@ from huefield.core import Graph, Neighbours
 from huefield.core.polynomials import Polynomial, evaluate_once
 from huefield.core.products import times
 from huefield.potentials.atomic import (
+    MANY_ELEMENTS,
     AbstractAtomicPotential,
     AbstractElementsConfig,
     Pairs,
@@ -57,7 +60,6 @@ from huefield.potentials.layers import WRITE_SCALE, Linear
 from huefield.potentials.radial import radial_features, radial_network
 from huefield.potentials.spherical import MAX_DEGREE, Degrees, harmonics, invariant_products, polynomial
 
-MANY_ELEMENTS = 8
 RADIAL_GAIN = 2.0
 """Size of random weights in the network R, which halves small numbers in each layer otherwise."""
 
@@ -200,7 +202,7 @@ class MACE(AbstractAtomicPotential):
         correlation: int = Field(3, ge=1, le=3, description="largest number of factors in a product")
         radial_functions: int = Field(8, ge=1, le=1024, description="functions of the distance, inputs of the filters")
         radial_widths: tuple[Annotated[int, Field(ge=1, le=8192)], ...] = Field(
-            (64, 64, 64),
+            (),
             max_length=16,
             description="hidden units of the network of the filters; [] for filters linear in the radial functions",
         )

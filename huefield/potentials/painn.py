@@ -40,6 +40,7 @@ from pydantic import Field
 from huefield.core import Graph, Neighbours
 from huefield.core.pairwise import sum_over_neighbours
 from huefield.potentials.atomic import (
+    MANY_ELEMENTS,
     AbstractAtomicPotential,
     AbstractElementsConfig,
     Pairs,
@@ -52,8 +53,6 @@ from huefield.potentials.radial import radial_features
 
 NORM_SOFTENING = 1e-4
 """ε of the norm √(|V v|² + ε²), in units of features."""
-MANY_ELEMENTS = 8
-"""From about this number of elements on, the first message is cheaper as a sum over neighbours (of 14, 64 features)."""
 
 Vectors = tuple[Float[Array, "A F"], Float[Array, "A F"], Float[Array, "A F"]]
 """x, y and z components. Three arrays: loops over one [A, 3, F] took up to three times as long in derivatives."""

@@ -35,7 +35,6 @@ CONFIGS: dict[str, PotentialConfig] = {
         channels=5,
         max_degree=2,
         radial_functions=5,
-        radial_widths=(6,),
         cutoff_angstrom=CUTOFF,
         neighbours=16,
     ),

@@ -1,6 +1,7 @@
 """MACE: an implementation without spherical harmonics, sizes, the constants of its configuration."""
 
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -97,10 +98,17 @@ def test_outputs_are_those_of_a_naive_implementation(member64: ForceField, struc
 @pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize(
     "sizes",
-    [{"max_degree": 0}, {"max_degree": 3}, {"correlation": 2}, {"correlation": 1, "layers": 1}, {"layers": 3}],
+    [
+        {"max_degree": 0, "radial_widths": (6,)},
+        {"max_degree": 3},
+        {"correlation": 2, "radial_widths": (6, 7)},
+        {"correlation": 1, "layers": 1},
+        {"layers": 3},
+        {"elements": ("H", "Li", "Be", "B", "C", "N", "O", "F")},
+    ],
     ids=str,
 )
-def test_other_sizes(sizes: dict[str, int]) -> None:
+def test_other_sizes(sizes: dict[str, Any]) -> None:
     config = CONFIGS["mace"].model_copy(update=sizes)
     potential = randomised(config.build(2, key=jax.random.key(0)))
     outputs = eqx.filter_jit(potential)(graph_of(molecule()))
@@ -120,7 +128,7 @@ def test_other_sizes(sizes: dict[str, int]) -> None:
         ({"neighbours": 0}, "greater than 0"),
         ({"neighbours": float("nan")}, "finite"),
         ({"radial_widths": (64, 0)}, "greater than or equal to 1"),
-        ({"radial_widths": ()}, "at least 1 item"),
+        ({"radial_widths": (64,) * 17}, "at most 16 items"),
         ({"cutoff_angstrom": 0.1}, "greater than or equal to 0.5"),
     ],
     ids=str,
