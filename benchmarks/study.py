@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from huefield.support.memory import keep_freed_memory
+
 if TYPE_CHECKING:
     from huefield.model.ensemble import Ensemble
     from huefield.training.outcome import EnsembleScores
@@ -58,6 +60,7 @@ def run_study(
         print(tables(kept(results)))
         return
     use_core(given.core)
+    keep_freed_memory()
     runs = given.runs or Path(tempfile.mkdtemp())
     for names in (names for row in given.only or rows for names in rows[row]):
         if not has(kept(results), names):

@@ -9,6 +9,7 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -62,6 +63,9 @@ class TestBuild:
             "SECURITY.md",
             "requirements.lock",
             "tests/paths.py",
+            "conda/recipe.yaml",
+            "Containerfile",
+            "benchmarks/study.py",
         )
         assert set(wanted) <= names
         assert not any("_build" in name for name in names)
@@ -91,27 +95,32 @@ class TestBuild:
 
 
 class TestRecipes:
-    CONDA = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    @pytest.fixture
+    def conda(self) -> Any:
+        return yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
 
-    def test_conda_needs_what_the_project_needs(self) -> None:
+    def test_conda_needs_what_the_project_needs(self, conda: Any) -> None:
         wanted = {
             re.sub(r"^[\w-]+", lambda name: CONDA_NAMES.get(name[0], name[0]), each) for each in PROJECT["dependencies"]
         }
-        python, *others = self.CONDA["requirements"]["run"]
+        python, *others = conda["requirements"]["run"]
         assert {each.replace(" ", "") for each in others} == wanted
         assert python.replace("python ", "") == PROJECT["requires-python"]
 
-    def test_versions_agree(self) -> None:
+    def test_versions_agree(self, conda: Any) -> None:
         citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-        assert self.CONDA["context"]["version"] == citation["version"] == huefield.__version__
+        assert conda["context"]["version"] == citation["version"] == huefield.__version__
 
-    def test_the_container_copies_files_that_exist(self) -> None:
+    def test_the_container_takes_the_lock_and_a_supported_python(self) -> None:
         text = (ROOT / "Containerfile").read_text()
-        assert "requirements.lock" in text
+        copied = [line.split()[1] for line in text.splitlines() if line.startswith("COPY ") and "--from" not in line]
+        assert copied
+        assert all((ROOT / source).exists() for source in copied)
+        assert "--constraint requirements.lock" in text
         assert 'ENTRYPOINT ["huefield"]' in text
-        version = re.search(r"python:(3\.\d+)-slim", text)
+        version = re.search(r"python:3\.(\d+)-slim", text)
         assert version is not None
-        assert tuple(map(int, version[1].split("."))) >= (3, 11)
+        assert int(version[1]) >= int(PROJECT["requires-python"].removeprefix(">=3."))
 
 
 def test_the_lock_has_exact_versions_and_no_address() -> None:

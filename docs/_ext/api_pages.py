@@ -94,9 +94,10 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: Any, child: nodes.Element)
 
 
 def public_name(target: str, names: Any) -> str | None:
-    """The described object with this name, or of this name without its modules."""
+    """The described object with this name, or the only one of this name without its modules."""
     short = re.sub(r"^(?:[a-z_0-9]+\.)+", "", target)
-    return next((name for name in names if f".{name}".endswith(f".{short}")), None)
+    found = [name for name in names if f".{name}".endswith(f".{short}")]
+    return found[0] if len(found) == 1 or (found and short in huefield.__all__) else None
 
 
 @cache

@@ -54,6 +54,7 @@ class LinksToSource(SphinxTransform):
         for link, target in files:
             path = (here / target).resolve()
             if path.is_file() and path.is_relative_to(ROOT):
+                self.env.note_dependency(str(path))  # its lines may move
                 link.replace_self(link_to(self.app, path, link.astext(), link.children, self.env.docname))
 
 

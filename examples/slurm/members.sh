@@ -7,7 +7,7 @@
 #SBATCH --gpus=1
 #SBATCH --cpus-per-task=4
 #SBATCH --time=04:00:00
-#SBATCH --signal=TERM@120      # srun passes SIGTERM on two minutes before the limit; huefield saves and ends with code 130
+#SBATCH --signal=TERM@120      # SIGTERM two minutes before the limit: huefield saves and ends with code 130
 #SBATCH --requeue              # a preempted job goes back into the queue by itself
 #SBATCH --open-mode=append
 

@@ -6,7 +6,7 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=16
 #SBATCH --time=12:00:00
-#SBATCH --signal=TERM@120      # srun passes SIGTERM on two minutes before the limit; huefield saves and ends with code 130
+#SBATCH --signal=TERM@120      # SIGTERM two minutes before the limit: huefield saves and ends with code 130
 #SBATCH --requeue              # a preempted job goes back into the queue by itself
 #SBATCH --open-mode=append
 

@@ -95,6 +95,11 @@ class Calculator(AseCalculator):
         """The model, in the precision of the calculator."""
         return self.evaluator.ensemble
 
+    @property
+    def noise_grows(self) -> bool:
+        """Whether noise grows with the distance to the training data."""
+        return self.ensemble.noise_grows
+
     def __repr__(self) -> str:
         """Architecture, members, elements and calibration of the model."""
         model, count, datasets = self.ensemble.members, self.ensemble.num_members, self.ensemble.datasets

@@ -59,8 +59,9 @@ class Threshold:
             return self.value
         if typical is None:
             raise HuefieldError(
-                f"the model does not know the uncertainties of its validation data, which a threshold of {self} needs: "
-                "give a number in eV/Å (always with --no-growth), or run `huefield calibrate MODEL DATA`"
+                "the model does not know the uncertainties of its validation data, which a threshold of "
+                f"{self} needs: give a number in eV/Å, or run `huefield calibrate MODEL DATA`. With --no-growth they "
+                "do not apply: give a number"
             )
         return typical.quantile(self.value, measure, part)
 

@@ -58,7 +58,7 @@ def md(
 
     with naming_options():
         config = _config().model_validate(settings)
-    tell_of_growth(growth)
+    tell_of_growth(model, growth)
     use_compilation_cache()
     given = given_baseline(baseline, baseline_command)
     ensemble = open_model(model, dataset=dataset, growth=growth)

@@ -54,7 +54,7 @@ def neb(
 
     with naming_options():
         config = _config().model_validate(settings)
-    tell_of_growth(growth)
+    tell_of_growth(model, growth)
     use_compilation_cache()
     ensemble = open_model(model, dataset=dataset, growth=growth)
     calculator = Calculator(ensemble, baseline=given_baseline(baseline, baseline_command))

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -48,14 +49,20 @@ GrowthOption = Annotated[
 ]
 
 
-def tell_of_growth(growth: bool) -> None:
-    """Say on the error output that error bars are not to grow."""
-    if not growth:
-        typer.echo(
-            "note: error bars do not grow with the distance to the training data (--no-growth): they are for "
-            "structures like those of training, and too narrow for others",
-            err=True,
-        )
+def tell_of_growth(model: Path, growth: bool) -> None:
+    """Say on the error output what --no-growth does to the error bars of a model."""
+    from huefield.model.modelfile import open_model
+
+    if growth:
+        return
+    grows = open_model(model).noise_grows
+    typer.echo(
+        "note: error bars do not grow with the distance to the training data (--no-growth): they are for structures "
+        "like those of training, and too narrow for others"
+        if grows
+        else "note: the noise of this model does not grow, and --no-growth changes nothing",
+        err=True,
+    )
 
 
 Choice = TypeVar("Choice")

@@ -47,7 +47,7 @@ def predict(
     from huefield.cli.progress import counting_progress, use_compilation_cache
     from huefield.predict.file import predict_file
 
-    tell_of_growth(growth)
+    tell_of_growth(model, growth)
     use_compilation_cache()
     with _saying_so(), counting_progress() as report:
         done = predict_file(

@@ -65,7 +65,7 @@ RADIAL_GAIN = 2.0
 
 
 class PairFeatures(eqx.Module):
-    """Distances r_ij and harmonics Y_lm of pairs."""
+    """Distances r_ij, radial functions b_n(r_ij) and harmonics Y_lm of pairs."""
 
     distances: Float[Array, "A K"]
     radial: Float[Array, "A K N1"]

@@ -6,6 +6,7 @@ page of them: that took up to half of the time of a step.
 """
 
 import ctypes
+import os
 import sys
 
 SETTINGS = {-4: 0, -1: 2_000_000_000, -8: 1}
@@ -14,11 +15,13 @@ heap for all threads), with their numbers in glibc's malloc.h."""
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep memory that it frees. Says whether that is possible: it is with glibc.
+    """Let this process keep up to 2 GB that it frees, for all of its threads; says whether it does: only with glibc.
 
-    It changes no result. Call it before JAX starts its threads, which otherwise keep heaps of their own.
+    Results do not change. Settings of the user (``MALLOC_...``, ``GLIBC_TUNABLES``) are left alone. It is for programs,
+    not for libraries. Call it before JAX starts its threads, which otherwise keep heaps of their own.
     """
-    if not sys.platform.startswith("linux"):
+    chosen = any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in os.environ)
+    if chosen or not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):

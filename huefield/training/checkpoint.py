@@ -167,7 +167,8 @@ def _require_same(path: Path, saved: dict[str, Any], now: dict[str, Any]) -> Non
     for before, after in zip(*stages, strict=False):
         if "stress_weight" in after:
             before.setdefault("stress_weight", after["stress_weight"])  # older versions had no such weight
-        before.setdefault("fall", "exponential")  # the only one of older versions
+        if "fall" in after:
+            before.setdefault("fall", "exponential")  # the only way of older versions
     changed = differences(saved, now)
     if changed:
         raise CheckpointError(

@@ -36,7 +36,6 @@ from huefield.model.ensemble import Ensemble
 from huefield.model.modelfile import load
 from huefield.support.errors import HuefieldError
 from huefield.support.files import alone_in, leaving_no_empty, require_writable
-from huefield.support.memory import keep_freed_memory
 from huefield.training.checkpoint import CHECKPOINTS, checkpoints_in, saying_what_is_safe
 from huefield.training.config import TrainConfig
 from huefield.training.datachecks import label_warnings, overview, require_trainable
@@ -93,7 +92,6 @@ def train(
         on_saved: is called after each checkpoint.
         settings: further settings of the configuration by name, such as ``members=3``.
     """
-    keep_freed_memory()
     calculator, named = baseline_of(baseline)
     with run_folder(out) as folder, run_progress() if report is None else nullcontext(report) as show:
         changes = (overrides, {**named, **settings})

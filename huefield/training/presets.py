@@ -164,7 +164,7 @@ def three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) ->
     """Squared error with a rate that falls to the lowest, then β-NLL and NLL with a rate that falls again."""
     first, second, third = steps
     return (
-        SquaredErrorStage(steps=first, learning_rate=rate, decay=LOWEST_RATE / rate),
+        SquaredErrorStage(steps=first, learning_rate=rate, decay=LOWEST_RATE / rate, fall="cosine"),
         BetaNLLStage(steps=second, learning_rate=noise_rate, initialise_noise=True),
         NLLStage(steps=third, learning_rate=noise_rate, decay=LOWEST_RATE / noise_rate),
     )

@@ -48,6 +48,12 @@ class AbstractStage(FrozenConfig, ABC):
         "average over stress components",
     )
 
+    @model_validator(mode="after")
+    def _falls(self) -> "AbstractStage":
+        if self.fall == "cosine" and self.decay == 1.0:
+            raise HuefieldError("fall: cosine has no effect while decay is 1: set decay, such as 0.003")
+        return self
+
     @property
     @abstractmethod
     def trains_noise(self) -> bool:

@@ -64,7 +64,9 @@ def test_runs_of_dynamics_are_not_resumed_with_the_other_setting(tmp_path: Path)
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["run"]["noise_grows"] is False
     with pytest.raises(HuefieldError, match="has a run with other settings: noise_grows was False and is True"):
         call(*common)
-    with pytest.raises(HuefieldError, match=r"threshold of 99\.9% needs: give a number .* \(always with --no-growth\)"):
+    with pytest.raises(
+        HuefieldError, match=r"threshold of 99\.9% needs: .* With --no-growth they do not apply: give a"
+    ):
         call(*common, "--no-growth", "--threshold", "99.9%")
 
 

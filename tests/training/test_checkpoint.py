@@ -105,6 +105,17 @@ def test_with_any_byte_damaged_the_one_before_is_used(contents: RunState, tmp_pa
         assert "the checkpoint before it is used" in warnings[0]
 
 
+@pytest.mark.parametrize("fall", ["exponential", "cosine"])
+def test_rates_of_older_versions_fall_exponentially(fall: str, contents: RunState, tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, contents, position(1), {"config": {"stages": [{"kind": "nll"}]}})
+    now = {"config": {"stages": [{"kind": "nll", "fall": fall}]}}
+    if fall == "exponential":
+        assert load_newest(tmp_path, contents, now, lambda line: None) is not None
+        return
+    with pytest.raises(CheckpointError, match=r"config\.stages\.0\.fall: was 'exponential', is 'cosine'"):
+        load_newest(tmp_path, contents, now, lambda line: None)
+
+
 def test_groups_are_no_part_of_the_comparison(contents: RunState, tmp_path: Path) -> None:
     """Older checkpoints have the key of the groups, whose default has changed; the data are compared themselves."""
     data = {"kind": "files", "train": ["a.xyz"], "validation": ["b.xyz"], "reader": {"kind": "ase"}}

@@ -27,7 +27,7 @@ class ReactionPath:
     converged: bool
     fmax: float
     """Largest force on an atom perpendicular to the path; for the climbing image, also along it [eV/Å]."""
-    noise_grows: bool = False
+    noise_grows: bool
     """Whether error bars grow with the distance to the training data."""
 
     @property

@@ -110,7 +110,7 @@ def find_path(
         search.prepare_ends()
     converged, fmax = search.relax_band(interpolate=not through)
     covariance = calculator.energy_covariance(images)
-    return ReactionPath(tuple(images), covariance, converged, fmax, calculator.ensemble.noise_grows)
+    return ReactionPath(tuple(images), covariance, converged, fmax, calculator.noise_grows)
 
 
 @dataclass(frozen=True, eq=False)

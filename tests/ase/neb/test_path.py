@@ -73,6 +73,8 @@ def found(calculator: Calculator) -> ReactionPath:
 class Transfer(Calculator):
     """A hydrogen between two oxygens, with a Morse potential to each of them and a spring between these."""
 
+    noise_grows = False
+
     def __init__(self) -> None:
         AseCalculator.__init__(self)
         self._told_of_ignored, self._told_of_size, self.count = False, True, [0]
@@ -224,7 +226,11 @@ def test_the_range_of_a_barrier_is_as_wide_as_intervals_of_differences() -> None
     calibration = EnergyForcesCalibration(differences=widths)
     energies, nothing = np.array([0.0, 5.0, 1.0]), np.zeros((3, 3))
     found = ReactionPath(
-        (), EnergyCovariance(energies, 0.01 * np.eye(3), nothing, energies[None], calibration), True, 0.0
+        (),
+        EnergyCovariance(energies, 0.01 * np.eye(3), nothing, energies[None], calibration),
+        True,
+        0.0,
+        noise_grows=True,
     )
     for share in (0.68, 0.95):
         low, high = found.barrier_range(share)
@@ -237,7 +243,7 @@ def test_the_range_of_a_barrier_has_the_tails_of_energies(dof: float | None) -> 
     energies, nothing = np.array([0.0, 5.0, 1.0]), np.zeros((3, 3))
     calibration = CoherentCalibration(tails=Tails(energy=dof))
     covariance = EnergyCovariance(energies, 0.01 * np.eye(3), nothing, energies[None], calibration)
-    found = ReactionPath((), covariance, True, 0.0)
+    found = ReactionPath((), covariance, True, 0.0, noise_grows=True)
     for share, normal in ((0.5, 0.6745), (0.68, 0.9945), (0.99, 2.5758)):
         width = stats.t.ppf(0.5 + 0.5 * share, dof) / np.sqrt(3.0) if dof else normal
         low, high = found.barrier_range(share, draws=40_000)
