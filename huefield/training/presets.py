@@ -15,7 +15,7 @@ from huefield.noise import ColoredNoise, LocalNoise, LocalWhiteNoise, NoiseConfi
 from huefield.potentials import PaiNN
 from huefield.support.errors import HuefieldError
 from huefield.training.config import TrainConfig
-from huefield.training.stages import BetaNLLStage, NLLStage, SquaredErrorStage, Stage
+from huefield.training.stages import BetaNLLStage, Fall, NLLStage, SquaredErrorStage, Stage
 from huefield.training.step import OptimiserConfig
 
 PresetName = Literal["paper", "small", "tiny"]
@@ -110,7 +110,7 @@ def _small(data: FileData | BundledData) -> TrainConfig:
     return with_care(
         data,
         PaiNN.Config(features=64, radial_functions=10),
-        three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4),
+        three_stages((12_000, 2_000, 4_000), 1e-2, 5e-4, fall="cosine"),
         members=5,
         batch_size=4,
         validate_every=500,
@@ -122,7 +122,7 @@ def _tiny(data: FileData | BundledData) -> TrainConfig:
     return with_care(
         data,
         PaiNN.Config(features=16, layers=2, radial_functions=12, cutoff_angstrom=4.0),
-        three_stages((500, 100, 150), 1e-2, 1e-3),
+        three_stages((500, 100, 150), 1e-2, 1e-3, fall="cosine"),
         members=3,
         batch_size=8,
         validate_every=150,
@@ -160,11 +160,13 @@ def with_care(
 LOWEST_RATE = 3e-5
 
 
-def three_stages(steps: tuple[int, int, int], rate: float, noise_rate: float) -> tuple[Stage, ...]:
+def three_stages(
+    steps: tuple[int, int, int], rate: float, noise_rate: float, *, fall: Fall = "exponential"
+) -> tuple[Stage, ...]:
     """Squared error with a rate that falls to the lowest, then β-NLL and NLL with a rate that falls again."""
     first, second, third = steps
     return (
-        SquaredErrorStage(steps=first, learning_rate=rate, decay=LOWEST_RATE / rate, fall="cosine"),
+        SquaredErrorStage(steps=first, learning_rate=rate, decay=LOWEST_RATE / rate, fall=fall),
         BetaNLLStage(steps=second, learning_rate=noise_rate, initialise_noise=True),
         NLLStage(steps=third, learning_rate=noise_rate, decay=LOWEST_RATE / noise_rate),
     )

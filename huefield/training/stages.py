@@ -20,6 +20,8 @@ from huefield.support.errors import HuefieldError
 from huefield.training import likelihoods
 from huefield.training.likelihoods import Averages
 
+Fall = Literal["exponential", "cosine"]
+"""How the learning rate falls."""
 LevelLearns = Literal["likelihood", "evenly", "energies"]
 """The terms that colored noise learns its ρ from; see :class:`AbstractNoiseStage`."""
 
@@ -31,7 +33,7 @@ class AbstractStage(FrozenConfig, ABC):
     steps: int = Field(ge=0, le=10**9, description="gradient steps")
     learning_rate: float = Field(1e-3, gt=0, le=10, description="learning rate of Adam at the start of the stage")
     decay: float = Field(1.0, gt=0, le=1, description="learning rate at the end of the stage, relative to its start")
-    fall: Literal["exponential", "cosine"] = Field(
+    fall: Fall = Field(
         "exponential",
         description="how the learning rate falls to its end: by the same factor in each step, or like half a cosine, "
         "which stays high for longer",
