@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from ase import Atoms
@@ -26,7 +26,7 @@ from huefield.data.readers.base import (
     require_elements,
 )
 from huefield.data.readers.electrons import ignored_by_models, ignored_text
-from huefield.data.readers.images import Image, ase_format_of, explained, images_in
+from huefield.data.readers.images import Image, ase_format_of, explained, images_in, units_of_database
 from huefield.data.readers.labels import LabelNames, LabelQuantity, frame_entries
 from huefield.support.checks import require_shape
 from huefield.support.config import FrozenConfig
@@ -94,8 +94,22 @@ class AseReader(FrozenConfig):
     def read(self, path: Path, *, notify: Notify = ignore) -> Frames:
         """Blocks of consecutive frames."""
         with naming(path):
-            images = images_in(path, ase_format_of(path) if self.ase_format is None else self.ase_format)
+            format_name = ase_format_of(path) if self.ase_format is None else self.ase_format
+            if format_name == "db" and self.energy_unit is None:
+                self._require_ev(path)
+            images = images_in(path, format_name)
             yield from self.frames(images, str(path), notify=notify)
+
+    def _require_ev(self, path: Path) -> None:
+        """Raise if a database of SchNetPack says that its energies are not in eV."""
+        units = units_of_database(path)
+        stated = next((units[name] for name in self.energy_keys if name in units), "eV")
+        if stated.lower() != "ev":
+            raise UnknownUnitsError(
+                f"{path}: its metadata say that energies are in {stated}, but the reader takes them as eV: state it, "
+                'as in --reader \'{"kind": "ase", "energy_unit": "kcal/mol"}\'; there are '
+                + ", ".join(get_args(EnergyUnit))
+            )
 
     def frames(self, images: Iterable[Image | Fault], source: str, *, notify: Notify = ignore) -> Frames:
         """Blocks of the given frames, which all have their labels under the same names."""

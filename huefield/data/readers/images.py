@@ -187,6 +187,15 @@ def _rows(path: Path) -> Iterator[Atoms]:
             yield atoms
 
 
+def units_of_database(path: Path) -> dict[str, str]:
+    """Units of the properties that the metadata of a database name, as SchNetPack writes them; empty if none do."""
+    try:
+        with ase.db.connect(path, serial=True) as database:
+            return {name: str(unit) for name, unit in database.metadata.get("_property_unit_dict", {}).items()}
+    except Exception:  # damaged files are reported where their rows are read
+        return {}
+
+
 def _ends_with(path: Path, last_words: bytes) -> bool:
     if not last_words:
         return True

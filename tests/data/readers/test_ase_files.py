@@ -233,6 +233,20 @@ def test_reference_labels_survive_files(tmp_path: Path) -> None:
     assert [s.group for s in read(tmp_path / "a.db", AseReader(group_key="family"))] == ["water"]
 
 
+def test_a_database_that_states_another_unit_is_refused_until_the_reader_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    with ase.db.connect(path) as database:
+        database.metadata = {"_property_unit_dict": {"energy": "kcal/mol", "forces": "kcal/mol/Ang"}}
+        database.write(molecule("H2O"), data={"energy": -23.06, "forces": np.zeros((3, 3))})
+    with pytest.raises(UnknownUnitsError, match=r"a\.db: its metadata say that energies are in kcal/mol, .* state it"):
+        list(read(path))
+    (structure,) = read(path, AseReader(energy_unit="kcal/mol"))
+    assert structure.energy == pytest.approx(-1.0, rel=1e-3)
+    with ase.db.connect(path) as database:
+        database.metadata = {"_property_unit_dict": {"energy": "eV"}}
+    assert [structure.energy for structure in read(path)] == [-23.06]
+
+
 @pytest.mark.parametrize("suffix", [".xyz", ".traj", ".db"])
 def test_constraints_do_not_change_forces(suffix: str, tmp_path: Path) -> None:
     atoms = labelled(molecule("H2O"))
