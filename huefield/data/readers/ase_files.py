@@ -1,5 +1,6 @@
 """Any file that ASE reads, in ASE's conventions: eV, Å, stress positive under tension."""
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -105,10 +106,10 @@ class AseReader(FrozenConfig):
         units = units_of_database(path)
         stated = next((units[name] for name in self.energy_keys if name in units), "eV")
         if stated.lower() != "ev":
+            example = json.dumps({"kind": "ase", "energy_unit": "kcal/mol"})
             raise UnknownUnitsError(
                 f"{path}: its metadata say that energies are in {stated}, but the reader takes them as eV: state it, "
-                'as in --reader \'{"kind": "ase", "energy_unit": "kcal/mol"}\'; there are '
-                + ", ".join(get_args(EnergyUnit))
+                f"as in --reader '{example}'; there are {', '.join(get_args(EnergyUnit))}"
             )
 
     def frames(self, images: Iterable[Image | Fault], source: str, *, notify: Notify = ignore) -> Frames:
