@@ -35,6 +35,7 @@ def run(*words: object) -> str:
     return found.output
 
 
+@pytest.mark.slow
 def test_a_program_is_corrected_from_training_to_dynamics(waters: Path, command: str, tmp_path: Path) -> None:
     settings = tmp_path / "run.yaml"
     settings.write_text(to_yaml(config_for(waters, model={"potential": POTENTIAL, "noise": {"kind": "local"}})))

@@ -68,7 +68,10 @@ def test_a_model_in_double_precision_is_calibrated(colored: Ensemble, part: Part
     assert double.check.evaluations[1].forces.nll == pytest.approx(single.check.evaluations[1].forces.nll, rel=1e-3)
 
 
-@pytest.mark.parametrize(("method", "kind"), [("isotonic", IsotonicCalibration), ("scale", ScaleCalibration)])
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [pytest.param("isotonic", IsotonicCalibration, marks=pytest.mark.slow), ("scale", ScaleCalibration)],
+)
 def test_error_bars_of_a_model_get_the_right_size(colored: Ensemble, part: Part, method: Any, kind: type) -> None:
     """They were several times too small."""
     found = calibrate(colored, part, method)

@@ -115,6 +115,7 @@ def test_too_few_pairs_say_nothing() -> None:
     assert fit_differences(still) is None
 
 
+@pytest.mark.slow
 def test_a_calibration_comes_with_differences(model: Ensemble, part: Part) -> None:
     found = calibrate(model, part, "scale")
     changed, done = found.ensemble, found.check
