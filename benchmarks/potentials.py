@@ -4,7 +4,7 @@ python benchmarks/potentials.py [--only NAME ...] [--core N] [--runs FOLDER]    
 python benchmarks/potentials.py --draw                                           prints the table of docs/potentials.md
 
 Needs $HUEFIELD_DATA (acac, ani1x, 3bpa). Rows of a data set have the same split, steps, batches and seed; each
-potential has the learning rate that is best for it. 12 000 steps of squared error, 2 000 of β-NLL, 4 000 of NLL,
+potential has a learning rate of its own. 12 000 steps of squared error, 2 000 of β-NLL, 4 000 of NLL,
 batches of 4. Minutes are those of the steps, on one core. Results go to benchmarks/results/potentials.json.
 """
 
